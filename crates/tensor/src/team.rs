@@ -1,0 +1,298 @@
+//! One persistent team of threads that spins briefly before it parks.
+//!
+//! A transformer step is hundreds of short parallel regions. Waking a sleeping thread costs as much as a small matrix
+//! product, so the members of a team wait for the next region by spinning for about [`SPINS`] polls and only then
+//! park.
+
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+
+/// Polls before a waiting member parks: some 50 µs, longer than the serial stretches inside a step.
+const SPINS: usize = 20_000;
+/// Polls between two yields of a thread that waits for its team: on a shared machine a member may have lost its core.
+const SPINS_BEFORE_YIELD: usize = 2_000;
+
+/// The number of physical cores this process may use, at least 1: what a team is best sized by, since two threads on one
+/// core share its arithmetic.
+pub fn physical_cores() -> usize {
+    let available = thread::available_parallelism().map_or(1, |n| n.get());
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |block: &str, key: &str| -> Option<String> {
+        let line = block.lines().find(|line| line.starts_with(key))?;
+        Some(line.split_once(':')?.1.trim().to_string())
+    };
+    let cores: std::collections::HashSet<(String, String)> =
+        info.split("\n\n").filter_map(|b| Some((field(b, "physical id")?, field(b, "core id")?))).collect();
+    if cores.is_empty() { available } else { cores.len().min(available) }
+}
+
+/// A fixed number of threads, the caller included, that run one region at a time.
+pub struct Team {
+    shared: Arc<Shared>,
+    members: Vec<JoinHandle<()>>,
+    parked: Vec<Arc<Parking>>,
+    running: Mutex<()>,
+}
+
+/// A thread's place in a running region.
+#[derive(Clone, Copy)]
+pub struct Worker<'a> {
+    /// `0..count`; the caller of [`Team::run`] is 0.
+    pub index: usize,
+    /// Number of threads in the region.
+    pub count: usize,
+    shared: &'a Shared,
+}
+
+struct Shared {
+    count: usize,
+    generation: AtomicUsize,
+    job: UnsafeCell<Option<Job>>,
+    unfinished: AtomicUsize,
+    panicked: AtomicBool,
+    stop: AtomicBool,
+    barrier_arrived: AtomicUsize,
+    barrier_generation: AtomicUsize,
+}
+
+type Job = *const (dyn Fn(Worker) + Sync);
+
+struct Parking {
+    parked: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+}
+
+// SAFETY: `job` is written only by the caller of `run` while no region runs, and read only after the generation that
+// publishes it; the pointee outlives the region because `run` returns after the last member has finished.
+unsafe impl Sync for Shared {}
+// SAFETY: as above; the job pointer is never used outside a region.
+unsafe impl Send for Shared {}
+
+impl Team {
+    /// A team of `threads` (at least 1) threads, the caller included.
+    pub fn new(threads: usize) -> Self {
+        let count = threads.max(1);
+        let shared = Arc::new(Shared {
+            count,
+            generation: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            unfinished: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            barrier_arrived: AtomicUsize::new(0),
+            barrier_generation: AtomicUsize::new(0),
+        });
+        let mut team = Self { shared, members: Vec::new(), parked: Vec::new(), running: Mutex::new(()) };
+        for index in 1..count {
+            let parking = Arc::new(Parking { parked: AtomicBool::new(false), thread: Mutex::new(None) });
+            let (shared, own) = (team.shared.clone(), parking.clone());
+            let member =
+                thread::Builder::new().name(format!("team-{index}")).spawn(move || serve(&shared, &own, index));
+            team.members.push(member.expect("the system refused a thread"));
+            team.parked.push(parking);
+        }
+        team
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.shared.count
+    }
+
+    /// Runs `region` once on every thread and returns when all have finished. A panic in one of them is passed on.
+    pub fn run(&self, region: impl Fn(Worker) + Sync) {
+        let own = Worker { index: 0, count: self.shared.count, shared: &self.shared };
+        if self.shared.count == 1 {
+            return region(own);
+        }
+        let _one_region_at_a_time = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let job: &(dyn Fn(Worker) + Sync) = &region;
+        // SAFETY: no region runs (we hold the lock and the last one has finished), so no member reads the job now. The
+        // lifetime is erased only for the time of this call, which waits for every member.
+        unsafe {
+            *self.shared.job.get() = Some(std::mem::transmute::<&(dyn Fn(Worker) + Sync), Job>(job));
+        }
+        self.shared.unfinished.store(self.shared.count - 1, Ordering::Relaxed);
+        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        self.parked.iter().for_each(|parking| parking.wake());
+        let result = catch_unwind(AssertUnwindSafe(|| region(own)));
+        wait(|| self.shared.unfinished.load(Ordering::Acquire) == 0);
+        if let Err(panic) = result {
+            resume_unwind(panic);
+        }
+        assert!(!self.shared.panicked.swap(false, Ordering::Relaxed), "a team member panicked");
+    }
+
+    /// Runs `region` on the caller alone, as a team of one: for work too small to share.
+    pub fn run_alone(&self, region: impl FnOnce(Worker)) {
+        region(Worker { index: 0, count: 1, shared: &self.shared });
+    }
+
+    /// Calls `work` for every index below `count`; threads take the next index when they are free.
+    pub fn for_each(&self, count: usize, work: impl Fn(usize) + Sync) {
+        if count <= 1 || self.shared.count == 1 {
+            return (0..count).for_each(work);
+        }
+        let next = AtomicUsize::new(0);
+        self.run(|_| {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count {
+                    break;
+                }
+                work(index);
+            }
+        });
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        self.parked.iter().for_each(|parking| parking.wake());
+        for member in self.members.drain(..) {
+            let _ = member.join();
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// This thread's share of `0..count`, in multiples of `grain`; the shares of all threads cover it in order.
+    pub fn share(&self, count: usize, grain: usize) -> Range<usize> {
+        let grains = count.div_ceil(grain);
+        let bound = |index: usize| (grains * index / self.count * grain).min(count);
+        bound(self.index)..bound(self.index + 1)
+    }
+
+    /// Waits until every thread of the region has come here.
+    pub fn barrier(&self) {
+        if self.count == 1 {
+            return;
+        }
+        let shared = self.shared;
+        let generation = shared.barrier_generation.load(Ordering::Acquire);
+        if shared.barrier_arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count {
+            shared.barrier_arrived.store(0, Ordering::Relaxed);
+            shared.barrier_generation.store(generation.wrapping_add(1), Ordering::Release);
+        } else {
+            wait(|| {
+                assert!(!shared.panicked.load(Ordering::Relaxed), "a team member panicked before a barrier");
+                shared.barrier_generation.load(Ordering::Acquire) != generation
+            });
+        }
+    }
+}
+
+impl Parking {
+    fn wake(&self) {
+        if self.parked.swap(false, Ordering::SeqCst)
+            && let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            thread.unpark();
+        }
+    }
+}
+
+fn wait(done: impl Fn() -> bool) {
+    let mut polls = 0;
+    while !done() {
+        polls += 1;
+        if polls % SPINS_BEFORE_YIELD == 0 { thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
+
+fn serve(shared: &Shared, parking: &Parking, index: usize) {
+    *parking.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+    let mut seen = 0;
+    loop {
+        await_generation(shared, parking, seen);
+        seen = seen.wrapping_add(1);
+        if shared.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        // SAFETY: the generation published this job, and `run` keeps it alive until `unfinished` reaches zero.
+        let job = unsafe { (*shared.job.get()).map(|job| &*job) };
+        let worker = Worker { index, count: shared.count, shared };
+        if let Some(job) = job
+            && catch_unwind(AssertUnwindSafe(|| job(worker))).is_err()
+        {
+            shared.panicked.store(true, Ordering::Relaxed);
+        }
+        shared.unfinished.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Returns once the generation has moved past `seen`. The flag is raised before the last look at the generation and
+/// the caller looks at the flag after moving it, so a wake-up cannot be lost.
+fn await_generation(shared: &Shared, parking: &Parking, seen: usize) {
+    for _ in 0..SPINS {
+        if shared.generation.load(Ordering::Acquire) != seen {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    loop {
+        parking.parked.store(true, Ordering::SeqCst);
+        if shared.generation.load(Ordering::SeqCst) != seen {
+            parking.parked.store(false, Ordering::SeqCst);
+            return;
+        }
+        thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_is_worked_on_once() {
+        let team = Team::new(3);
+        for count in [0, 1, 2, 3, 100] {
+            let hits: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+            team.for_each(count, |i| {
+                hits[i].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn shares_cover_the_range_in_order() {
+        let team = Team::new(4);
+        let shares = Mutex::new(vec![0..0; 4]);
+        team.run(|worker| shares.lock().unwrap()[worker.index] = worker.share(1003, 16));
+        let shares = shares.into_inner().unwrap();
+        assert_eq!(shares.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..1003).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_barrier_separates_phases_even_after_parking() {
+        let team = Team::new(2);
+        for round in 0..50 {
+            let written = AtomicUsize::new(0);
+            team.run(|worker| {
+                written.fetch_add(1, Ordering::Relaxed);
+                worker.barrier();
+                assert_eq!(written.load(Ordering::Relaxed), 2);
+                worker.barrier();
+            });
+            if round % 10 == 0 {
+                thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_member_reaches_the_caller_and_the_team_lives_on() {
+        let team = Team::new(2);
+        let failed = catch_unwind(AssertUnwindSafe(|| team.run(|w| assert!(w.index == 0, "not here"))));
+        assert!(failed.is_err());
+        team.for_each(4, |_| {});
+    }
+}
