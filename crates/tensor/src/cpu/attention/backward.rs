@@ -1,0 +1,281 @@
+//! The backward pass: probabilities are recomputed tile by tile from the logarithms of their denominators.
+//!
+//! ```text
+//! P = exp(scale·Q·Kᵀ - log_sum)     D = dropout factors     δ = Σ_d dO∘O
+//! dV = (P∘D)ᵀ·dO     dS = scale·P∘(D∘(dO·Vᵀ) - δ)     dQ = dS·K     dK = dSᵀ·Q
+//! ```
+//!
+//! A task is one key-value head of one sequence: it owns the gradients of its keys and values, and of the queries of
+//! every head that reads them.
+
+use std::ops::Range;
+
+use super::softmax::{self, GROUP, Mask, visible};
+use super::tile::{self, Arena, Left, Product, left_lanes, right_lanes};
+use super::{Call, HeadColumns, KEYS, QUERIES};
+use crate::cpu::gemm::operand::{Data, Operand, Target};
+use crate::cpu::gemm::store;
+use crate::tensor::Tensor;
+
+/// Writes the gradient of the input.
+pub fn run(call: &Call, y: &Tensor, dy: &Tensor, log_sum: &[f32], dqkv: Target) {
+    let (groups, longest) = (call.shape.key_value_heads, call.longest());
+    let lanes = lanes(longest, call.shape.head_dim);
+    let (y, dy) = (Data::of(y), Operand::rows_outer(dy));
+    call.for_each(call.sequences() * groups, lanes, |task, workspace| {
+        let tokens = call.tokens(task / groups);
+        if !tokens.is_empty() {
+            // SAFETY: the workspace is this thread's and has `lanes`.
+            let arena = unsafe { Arena::new(workspace, lanes) };
+            let parts = Parts::new(arena, tokens.len(), call.shape.head_dim);
+            Group { call, group: task % groups, tokens, y, dy, log_sum, dqkv, parts }.run();
+        }
+    });
+}
+
+/// A task's workspace.
+struct Parts {
+    /// Right sides: keys and values transposed, keys, and a block's queries and output gradients.
+    transposed_keys: *mut f32,
+    transposed_values: *mut f32,
+    keys: *mut f32,
+    queries: *mut f32,
+    gradients: *mut f32,
+    /// Left sides: a block's queries and output gradients.
+    query_panels: *mut f32,
+    gradient_panels: *mut f32,
+    /// Tiles: probabilities behind dropout, and gradients of the scores.
+    probabilities: *mut f32,
+    score_gradients: *mut f32,
+    /// Sums.
+    query_sums: *mut f32,
+    key_sums: *mut f32,
+    value_sums: *mut f32,
+}
+
+fn part_lanes(longest: usize, dim: usize) -> [usize; 12] {
+    let (keys, queries, tile) = (right_lanes(longest, dim), right_lanes(dim, QUERIES), QUERIES * KEYS);
+    let (panels, sums) = (left_lanes(QUERIES, dim), longest * dim);
+    [keys, keys, right_lanes(dim, longest), queries, queries, panels, panels, tile, tile, QUERIES * dim, sums, sums]
+}
+
+fn lanes(longest: usize, dim: usize) -> usize {
+    part_lanes(longest, dim).map(Arena::rounded).iter().sum()
+}
+
+impl Parts {
+    fn new(mut arena: Arena, length: usize, dim: usize) -> Self {
+        let parts = part_lanes(length, dim).map(|lanes| arena.take(lanes));
+        let [transposed_keys, transposed_values, keys, queries, gradients, ..] = parts;
+        let [.., query_panels, gradient_panels, probabilities, score_gradients, query_sums, key_sums, value_sums] =
+            parts;
+        Self {
+            transposed_keys,
+            transposed_values,
+            keys,
+            queries,
+            gradients,
+            query_panels,
+            gradient_panels,
+            probabilities,
+            score_gradients,
+            query_sums,
+            key_sums,
+            value_sums,
+        }
+    }
+}
+
+/// One key-value head of one sequence.
+struct Group<'a> {
+    call: &'a Call<'a>,
+    group: usize,
+    tokens: Range<usize>,
+    y: Data<'a>,
+    dy: Operand<'a>,
+    log_sum: &'a [f32],
+    dqkv: Target,
+    parts: Parts,
+}
+
+/// A block of queries of one head.
+struct Block {
+    head: usize,
+    /// Positions in the sequence.
+    queries: Range<usize>,
+}
+
+impl Group<'_> {
+    fn run(&self) {
+        let shape = self.call.shape;
+        let heads_per_group = shape.query_heads / shape.key_value_heads;
+        let heads = self.group * heads_per_group..(self.group + 1) * heads_per_group;
+        let columns = self.call.columns(heads.start);
+        // SAFETY: the workspace has room for the packed keys and values, and the sums are complete when they are
+        // written; the columns of this group are this task's alone.
+        unsafe {
+            self.pack_keys(&columns);
+            let sums = self.tokens.len() * shape.head_dim;
+            std::slice::from_raw_parts_mut(self.parts.key_sums, sums).fill(0.0);
+            std::slice::from_raw_parts_mut(self.parts.value_sums, sums).fill(0.0);
+            for head in heads.clone() {
+                for query in (0..self.tokens.len()).step_by(QUERIES) {
+                    let queries = query..(query + QUERIES).min(self.tokens.len());
+                    self.block(&Block { head, queries });
+                }
+            }
+            self.write(0..self.tokens.len(), columns.key.start, self.parts.key_sums);
+            self.write(0..self.tokens.len(), columns.value.start, self.parts.value_sums);
+        }
+    }
+
+    unsafe fn pack_keys(&self, columns: &HeadColumns) {
+        let (call, tokens, parts) = (self.call, self.tokens.clone(), &self.parts);
+        let (along, across) = (Operand::rows_outer(call.qkv), Operand::rows_summed(call.qkv));
+        // SAFETY: the caller's promise.
+        unsafe {
+            tile::right(call.kernels, &along, tokens.clone(), columns.key.clone(), parts.transposed_keys);
+            tile::right(call.kernels, &along, tokens.clone(), columns.value.clone(), parts.transposed_values);
+            tile::right(call.kernels, &across, columns.key.clone(), tokens, parts.keys);
+        }
+    }
+
+    unsafe fn block(&self, block: &Block) {
+        let transposed_dy = Operand { along_k: false, ..self.dy };
+        let (call, parts, dim, length) = (self.call, &self.parts, self.call.shape.head_dim, self.tokens.len());
+        let rows = self.tokens.start + block.queries.start..self.tokens.start + block.queries.end;
+        let (count, columns) = (rows.len(), call.columns(block.head).query);
+        let output = block.head * dim..(block.head + 1) * dim;
+        // SAFETY: the workspace has room for the operands of a block.
+        unsafe {
+            tile::left(call.kernels, &Operand::rows_outer(call.qkv), rows.clone(), columns.clone(), parts.query_panels);
+            tile::left(call.kernels, &self.dy, rows.clone(), output.clone(), parts.gradient_panels);
+            tile::right(call.kernels, &Operand::rows_summed(call.qkv), columns.clone(), rows.clone(), parts.queries);
+            tile::right(call.kernels, &transposed_dy, output.clone(), rows, parts.gradients);
+        }
+        let deltas = self.deltas(block);
+        let seen = if call.shape.causal { block.queries.end } else { length };
+        for first in (0..seen).step_by(KEYS) {
+            let keys = first..(first + KEYS).min(seen);
+            let scores = Product {
+                rows: count,
+                columns: keys.len().next_multiple_of(GROUP),
+                k: dim,
+                left: Left::Panels(parts.query_panels),
+                right: parts.transposed_keys.wrapping_add(first * dim),
+                panel_lanes: GROUP * dim,
+                c: parts.probabilities,
+                c_pitch: KEYS,
+                add: false,
+            };
+            let probability_gradients = Product {
+                left: Left::Panels(parts.gradient_panels),
+                right: parts.transposed_values.wrapping_add(first * dim),
+                c: parts.score_gradients,
+                ..scores
+            };
+            let query_sums = Product {
+                rows: count,
+                columns: dim,
+                k: keys.len(),
+                left: Left::Rows(parts.score_gradients),
+                right: parts.keys.wrapping_add(first * GROUP),
+                panel_lanes: GROUP * length,
+                c: parts.query_sums,
+                c_pitch: dim,
+                add: first > 0,
+            };
+            let key_sums = Product {
+                rows: keys.len(),
+                columns: dim,
+                k: count,
+                left: Left::Columns(parts.score_gradients),
+                right: parts.queries,
+                panel_lanes: GROUP * count,
+                c: parts.key_sums.wrapping_add(first * dim),
+                c_pitch: dim,
+                add: true,
+            };
+            let value_sums = Product {
+                left: Left::Columns(parts.probabilities),
+                right: parts.gradients,
+                c: parts.value_sums.wrapping_add(first * dim),
+                ..key_sums
+            };
+            // SAFETY: the operands were packed for these sizes; tiles and sums are this thread's.
+            unsafe {
+                scores.run(call.kernels);
+                probability_gradients.run(call.kernels);
+                self.score_gradients(block, &keys, &deltas);
+                value_sums.run(call.kernels);
+                query_sums.run(call.kernels);
+                key_sums.run(call.kernels);
+            }
+        }
+        // SAFETY: the sums of the block's queries are complete.
+        unsafe { self.write(block.queries.clone(), columns.start, parts.query_sums) };
+    }
+
+    /// `Σ_d dO∘O` for every query of a block.
+    fn deltas(&self, block: &Block) -> [f32; QUERIES] {
+        let (heads, dim) = (self.call.shape.query_heads, self.call.shape.head_dim);
+        let mut deltas = [0.0; QUERIES];
+        vectorized!(self.call.kernels, {
+            for (delta, query) in deltas.iter_mut().zip(block.queries.clone()) {
+                let first = ((self.tokens.start + query) * heads + block.head) * dim;
+                *delta = softmax::dot(self.y, self.dy.data, first..first + dim);
+            }
+        });
+        deltas
+    }
+
+    /// Turns scores and gradients of probabilities into probabilities behind dropout and gradients of scores.
+    ///
+    /// # Safety
+    /// Both tiles hold the block's rows for these keys.
+    unsafe fn score_gradients(&self, block: &Block, keys: &Range<usize>, deltas: &[f32; QUERIES]) {
+        let (call, scale) = (self.call, self.call.shape.scale() as f32);
+        let mask = call.dropout.map(|dropout| Mask { dropout, head: block.head });
+        let width = keys.len().next_multiple_of(GROUP);
+        let (probabilities, gradients) = (self.parts.probabilities, self.parts.score_gradients);
+        vectorized!(call.kernels, {
+            let mut factors = [1.0; KEYS];
+            for ((r, query), delta) in block.queries.clone().enumerate().zip(deltas) {
+                let token = self.tokens.start + query;
+                let log_sum = self.log_sum[token * call.shape.query_heads + block.head];
+                // SAFETY: the caller's promise; the tiles are disjoint.
+                let (probabilities, gradients) = unsafe {
+                    (
+                        std::slice::from_raw_parts_mut(probabilities.add(r * KEYS), width),
+                        std::slice::from_raw_parts_mut(gradients.add(r * KEYS), width),
+                    )
+                };
+                softmax::probabilities(probabilities, visible(call.shape.causal, query, keys), scale, log_sum);
+                if let Some(mask) = mask {
+                    mask.factors(token, keys.start, &mut factors[..width]);
+                }
+                for ((p, g), factor) in probabilities.iter_mut().zip(gradients).zip(&factors) {
+                    *g = scale * *p * (factor * *g - delta);
+                    *p *= factor;
+                }
+            }
+        });
+    }
+
+    /// Writes rows of sums to the gradient, from `column` on.
+    ///
+    /// # Safety
+    /// The sums hold a row for every position; the columns are this task's.
+    unsafe fn write(&self, positions: Range<usize>, column: usize, sums: *const f32) {
+        let (width, dim) = (self.call.shape.input_columns(), self.call.shape.head_dim);
+        vectorized!(self.call.kernels, {
+            for (r, position) in positions.enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let row = std::slice::from_raw_parts(sums.add(r * dim), dim);
+                    store(self.dqkv, (self.tokens.start + position) * width + column, row, false);
+                }
+            }
+        });
+    }
+}

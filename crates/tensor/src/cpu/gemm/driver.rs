@@ -1,0 +1,302 @@
+//! The blocked product over the thread team.
+//!
+//! ```text
+//!            n: column blocks of panels of NR
+//!          ┌─────┬─────┬─────┐        1. the threads pack B into panels (or B is prepacked); one barrier
+//!        k │  B  │     │     │        2. every task, taken when a thread is free: for each block of k,
+//!          └─────┴─────┴─────┘           pack the task's rows of A, multiply panel by panel into C,
+//!      k   ┌─────┬─────┬─────┐           and after the last block finish each tile while it is in cache
+//!     ┌───┐├─────┼─────┼─────┤
+//!   m │ A ││  C  │task │     │        blocks of k depend on k alone, so an element's sum has one order.
+//!     └───┘└─────┴─────┴─────┘
+//! ```
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Path;
+use super::epilogue::Output;
+use super::kernel::{self, Lane, MR, NR, Tile, Walk};
+use super::operand::{Data, Operand};
+use super::pack::{self, Panel};
+use crate::cpu::CpuKernels;
+use crate::dtype::DType;
+use crate::team::Worker;
+
+/// Most lanes summed in registers before they meet memory: a panel of A (42 KiB) and one of B (96 KiB) stay in L2.
+const KC: usize = 768;
+
+/// Lanes of a block: `lanes` in equal parts.
+fn block_lanes(lanes: usize) -> usize {
+    lanes.div_ceil(lanes.div_ceil(KC).max(1))
+}
+/// Below this many multiply-adds a second thread costs more than it saves.
+const SERIAL: usize = 1 << 17;
+/// Tasks per thread that even out what a busy machine takes from one of them.
+const TASKS_PER_THREAD: usize = 8;
+
+/// The right-hand side `[k, n]`.
+pub enum Right<'a> {
+    /// To be packed.
+    Plain(Operand<'a>),
+    /// Packed by [`pack_right`] in lanes of the given kind.
+    Packed(*const f32, Lane),
+}
+
+// SAFETY: packed panels are only read while a product runs, and outlive it.
+unsafe impl Sync for Right<'_> {}
+
+/// The sizes of a product.
+#[derive(Clone, Copy)]
+pub struct Size {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+/// Lanes of a packed right-hand side.
+pub fn packed_lanes(n: usize, k: usize, lane: Lane) -> usize {
+    n.next_multiple_of(NR) * lane.count(k)
+}
+
+/// Packs a whole right-hand side.
+///
+/// # Safety
+/// `target` is writable at [`packed_lanes`] lanes and nothing else touches it.
+pub unsafe fn pack_right(kernels: &CpuKernels, source: &Operand, n: usize, k: usize, lane: Lane, target: *mut f32) {
+    let target = Shared(target);
+    kernels.team.for_each(n.div_ceil(NR), |panel| {
+        let pointer = target.panel(panel, lane.count(k));
+        // SAFETY: every panel is its own part of the target.
+        unsafe { pack::pack(kernels.path, source, columns(panel, n), 0..k, Panel { pointer, width: NR, lane }) };
+    });
+}
+
+/// `output = a · b`.
+pub fn product(kernels: &CpuKernels, size: Size, a: &Operand, b: &Right, output: &Output) {
+    if size.m == 0 || size.n == 0 {
+        return;
+    }
+    let job = Job::new(kernels, size, a, b, output);
+    if size.m * size.n * size.k <= SERIAL {
+        kernels.team.run_alone(|worker| job.region(worker));
+    } else {
+        kernels.team.run(|worker| job.region(worker));
+    }
+}
+
+/// Memory that threads write, each its own panels.
+struct Shared(*mut f32);
+
+// SAFETY: every thread writes panels that no other thread touches in the same phase.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn panel(&self, panel: usize, lanes: usize) -> *mut f32 {
+        self.0.wrapping_add(panel * lanes * NR)
+    }
+}
+
+fn columns(panel: usize, n: usize) -> Range<usize> {
+    panel * NR..((panel + 1) * NR).min(n)
+}
+
+/// One product, prepared.
+struct Job<'a> {
+    kernels: &'a CpuKernels,
+    size: Size,
+    lane: Lane,
+    a: &'a Operand<'a>,
+    b: &'a Right<'a>,
+    output: &'a Output<'a>,
+    grid: Grid,
+    /// Panels of B: packed by this call or before.
+    panels: Shared,
+    /// Panels of A and sums, for every thread.
+    own: Shared,
+    own_lanes: usize,
+    next_panel: AtomicUsize,
+    next_task: AtomicUsize,
+    _workspace: crate::tensor::Tensor,
+}
+
+impl<'a> Job<'a> {
+    fn new(kernels: &'a CpuKernels, size: Size, a: &'a Operand, b: &'a Right, output: &'a Output) -> Self {
+        let lane = lane_of(kernels.path, a, b);
+        let grid = Grid::new(size, kernels.team.threads());
+        let lanes = lane.count(size.k);
+        let packed = match b {
+            Right::Packed(_, packed) if *packed == lane => 0,
+            _ => packed_lanes(size.n, size.k, lane),
+        };
+        let (rows, block) = (grid.row_panels * MR, block_lanes(lanes));
+        let sums = if output.in_place().is_some() { 0 } else { rows * grid.sum_columns(lanes) };
+        let own_lanes = (rows * block + sums).next_multiple_of(NR);
+        let workspace = kernels.pool.empty(DType::F32, &[packed + own_lanes * kernels.team.threads()]);
+        let base = workspace.address() as *mut f32;
+        let panels = match b {
+            Right::Packed(panels, packed) if *packed == lane => panels.cast_mut(),
+            _ => base,
+        };
+        let own = Shared(base.wrapping_add(packed));
+        let (next_panel, next_task) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let panels = Shared(panels);
+        let _workspace = workspace;
+        Self { kernels, size, lane, a, b, output, grid, panels, own, own_lanes, next_panel, next_task, _workspace }
+    }
+
+    fn region(&self, worker: Worker) {
+        if self.pack() {
+            worker.barrier();
+        }
+        let own = self.own.0.wrapping_add(worker.index * self.own_lanes);
+        while let Some((rows, panels)) = self.grid.task(self.next_task.fetch_add(1, Ordering::Relaxed)) {
+            self.task(rows, panels, own);
+        }
+    }
+
+    /// Packs B together with the other threads; false when that was done before.
+    fn pack(&self) -> bool {
+        let (Size { n, k, .. }, lane) = (self.size, self.lane);
+        if let Right::Packed(_, packed) = self.b
+            && *packed == lane
+        {
+            return false;
+        }
+        loop {
+            let panel = self.next_panel.fetch_add(1, Ordering::Relaxed);
+            if panel >= n.div_ceil(NR) {
+                return true;
+            }
+            let pointer = self.panels.panel(panel, lane.count(k));
+            // SAFETY: the panel number is this thread's alone, and the workspace has room for all panels.
+            unsafe {
+                match self.b {
+                    Right::Plain(b) => {
+                        pack::pack(self.kernels.path, b, columns(panel, n), 0..k, Panel { pointer, width: NR, lane });
+                    }
+                    Right::Packed(pairs, _) => {
+                        let pairs = pairs.wrapping_add(panel * Lane::Pair.count(k) * NR);
+                        pack::widen_pairs(self.kernels, pairs, k, pointer);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One block of C: rows `rows`, column panels `panels`. `own` is this thread's workspace.
+    fn task(&self, rows: Range<usize>, panels: Range<usize>, own: *mut f32) {
+        let (Size { n, k, .. }, lane, output) = (self.size, self.lane, self.output);
+        let lanes = lane.count(k);
+        let block_lanes = block_lanes(lanes);
+        // Panels of equal height: 16 rows are 8 + 8, not 14 + 2.
+        let count = rows.len().div_ceil(MR);
+        let height = rows.len().div_ceil(count);
+        let a_panels = own;
+        let sums = own.wrapping_add(self.grid.row_panels * MR * block_lanes);
+        let last_block = lanes.saturating_sub(1).checked_div(block_lanes).unwrap_or(0);
+        for block in 0..=last_block {
+            let l = block * block_lanes..((block + 1) * block_lanes).min(lanes);
+            let per_lane = if lane == Lane::Pair { 2 } else { 1 };
+            for p in 0..count {
+                let outer = rows.start + p * height..(rows.start + (p + 1) * height).min(rows.end);
+                let pointer = a_panels.wrapping_add(p * MR * l.len());
+                let k = l.start * per_lane..(l.end * per_lane).min(k);
+                // SAFETY: the workspace is this thread's and has room for all panels.
+                unsafe { pack::pack(self.kernels.path, self.a, outer, k, Panel { pointer, width: MR, lane }) };
+            }
+            for panel in panels.clone() {
+                let columns = columns(panel, n);
+                let b = self.panels.panel(panel, lanes).wrapping_add(l.start * NR);
+                for p in 0..count {
+                    let rows_of = rows.start + p * height..(rows.start + (p + 1) * height).min(rows.end);
+                    let (c, c_pitch) = match output.in_place() {
+                        Some(y) => (y.wrapping_add(rows_of.start * n + columns.start), n),
+                        None if last_block == 0 => (sums, NR),
+                        None => {
+                            let pitch = panels.len() * NR;
+                            (sums.wrapping_add(p * height * pitch + (panel - panels.start) * NR), pitch)
+                        }
+                    };
+                    let tile = Tile {
+                        rows: rows_of.len(),
+                        columns: columns.len(),
+                        lanes: l.len(),
+                        a: a_panels.wrapping_add(p * MR * l.len()),
+                        walk: Walk::Columns(MR),
+                        b,
+                        b_pitch: NR,
+                        c,
+                        c_pitch,
+                        add: block > 0 || (output.accumulate && output.is_plain()),
+                    };
+                    // SAFETY: panels hold `MR` and `NR` lanes a row; the tile of C is this task's alone.
+                    unsafe {
+                        kernel::compute(self.kernels, lane, &tile);
+                        if block == last_block && !output.is_plain() {
+                            output.finish(self.kernels, rows_of, columns.clone(), c, c_pitch);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Pairs where both sides are `bf16` and the CPU multiplies pairs; else everything is widened.
+fn lane_of(path: Path, a: &Operand, b: &Right) -> Lane {
+    let pairs = match (a.data, b) {
+        (Data::Bf16(_), Right::Plain(b)) => matches!(b.data, Data::Bf16(_)),
+        (Data::Bf16(_), Right::Packed(_, lane)) => *lane == Lane::Pair,
+        _ => false,
+    };
+    if pairs { path.bf16_lane() } else { Lane::Single }
+}
+
+/// How C is cut into tasks.
+struct Grid {
+    size: Size,
+    /// Row panels of a task.
+    row_panels: usize,
+    /// Column panels of a task.
+    column_panels: usize,
+    row_blocks: usize,
+    column_blocks: usize,
+}
+
+impl Grid {
+    /// Rows are cut first, so that a task packs its part of A for all columns; few rows share out the columns.
+    fn new(size: Size, threads: usize) -> Self {
+        let (m, n) = (size.m.div_ceil(MR), size.n.div_ceil(NR));
+        let tasks = |rows: usize, columns: usize| m.div_ceil(rows) * n.div_ceil(columns);
+        let (mut rows, mut columns) = (m.min(8), n);
+        let wanted = if threads == 1 { 1 } else { TASKS_PER_THREAD * threads };
+        for (least_rows, least_columns) in [(4, n), (4, 12), (2, 12), (2, 4), (1, 1)] {
+            while tasks(rows, columns) < wanted && (rows > least_rows || columns > least_columns) {
+                if rows > least_rows { rows = rows.div_ceil(2) } else { columns = columns.div_ceil(2) }
+            }
+        }
+        let (row_blocks, column_blocks) = (m.div_ceil(rows), n.div_ceil(columns));
+        let (row_panels, column_panels) = (m.div_ceil(row_blocks), n.div_ceil(column_blocks));
+        Self { size, row_panels, column_panels, row_blocks, column_blocks }
+    }
+
+    /// Columns of a task's sums where they do not go to the output: one tile, or all where `k` has several blocks.
+    fn sum_columns(&self, lanes: usize) -> usize {
+        if lanes <= KC { NR } else { self.column_panels * NR }
+    }
+
+    /// Rows and column panels of a task, the rows changing fastest so that neighbours share panels of B.
+    fn task(&self, index: usize) -> Option<(Range<usize>, Range<usize>)> {
+        let (row, column) = (index % self.row_blocks, index / self.row_blocks);
+        if column >= self.column_blocks {
+            return None;
+        }
+        let cut = |index: usize, each: usize, all: usize| (index * each).min(all)..((index + 1) * each).min(all);
+        let rows = cut(row, self.row_panels * MR, self.size.m);
+        let panels = cut(column, self.column_panels, self.size.n.div_ceil(NR));
+        Some((rows, panels))
+    }
+}
