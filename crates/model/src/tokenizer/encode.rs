@@ -1,0 +1,119 @@
+//! Encoding texts.
+
+use super::{Encoding, Tokenizer, TokenizerError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
+use tokenizers::{Model, OffsetType, PostProcessor, PreTokenizer};
+
+/// Texts that a thread takes at a time.
+const BATCH: usize = 64;
+
+impl Tokenizer {
+    /// Encodes one text as at most `max_tokens` tokens, control tokens included; what does not fit is cut off the
+    /// text's end, the control tokens stay.
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooFewTokens`] when `max_tokens` does not even hold the control tokens.
+    pub fn encode(&self, text: &str, max_tokens: usize) -> Result<Encoding, TokenizerError> {
+        let room = self.room(max_tokens, false)?;
+        // One more than fits is enough to know that something was cut, however long the text is.
+        let encoding = self.tokenize(text, 0, room.saturating_add(1))?;
+        self.finish(encoding, None, room)
+    }
+
+    /// Encodes two texts as one sequence of at most `max_tokens`; what does not fit is cut off the end of the longer
+    /// text first (`longest_first` in `transformers`).
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooFewTokens`] when `max_tokens` does not even hold the control tokens.
+    pub fn encode_pair(&self, first: &str, second: &str, max_tokens: usize) -> Result<Encoding, TokenizerError> {
+        let room = self.room(max_tokens, true)?;
+        let (first, second) = (self.tokenize(first, 0, usize::MAX)?, self.tokenize(second, 1, usize::MAX)?);
+        self.finish(first, Some(second), room)
+    }
+
+    /// Encodes many texts on `threads` threads, this one included; the order is kept.
+    ///
+    /// # Errors
+    /// That of the first text that [`encode`](Self::encode) refuses.
+    pub fn encode_batch<S: AsRef<str> + Sync>(
+        &self,
+        texts: &[S],
+        max_tokens: usize,
+        threads: usize,
+    ) -> Result<Vec<Encoding>, TokenizerError> {
+        let batches: Vec<&[S]> = texts.chunks(BATCH).collect();
+        let next = AtomicUsize::new(0);
+        let (sender, receiver) = mpsc::channel();
+        let work = |sender: mpsc::Sender<_>| {
+            while let Some((i, batch)) = {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                batches.get(i).map(|batch| (i, batch))
+            } {
+                let encoded: Result<Vec<_>, _> = batch.iter().map(|t| self.encode(t.as_ref(), max_tokens)).collect();
+                // The receiver outlives the threads.
+                let _ = sender.send((i, encoded));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads.min(batches.len()) {
+                let sender = sender.clone();
+                scope.spawn(|| work(sender));
+            }
+            work(sender);
+        });
+        let mut done: Vec<_> = receiver.into_iter().collect();
+        done.sort_unstable_by_key(|&(i, _)| i);
+        let mut encodings = Vec::with_capacity(texts.len());
+        for (_, encoded) in done {
+            encodings.extend(encoded?);
+        }
+        Ok(encodings)
+    }
+
+    /// Tokens left for text when the control tokens have been set aside.
+    fn room(&self, max_tokens: usize, pair: bool) -> Result<usize, TokenizerError> {
+        let special = self.inner.get_post_processor().map_or(0, |p| p.added_tokens(pair));
+        max_tokens.checked_sub(special).ok_or(TokenizerError::TooFewTokens { max_tokens, special })
+    }
+
+    /// The steps before control tokens are added; may stop once there are `limit` tokens.
+    fn tokenize(&self, text: &str, type_id: u32, limit: usize) -> Result<tokenizers::Encoding, TokenizerError> {
+        let failed = |e: tokenizers::Error| TokenizerError::Encode(e.to_string());
+        let added = self.inner.get_added_vocabulary();
+        let mut pieces = added.extract_and_normalize(self.inner.get_normalizer(), text);
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces).map_err(failed)?;
+        }
+        let model = self.inner.get_model();
+        pieces
+            .tokenize_with_limit(|piece| model.tokenize(piece.get()), limit, TruncationDirection::Right)
+            .map_err(failed)?;
+        pieces.into_encoding(None, type_id, OffsetType::Byte).map_err(failed)
+    }
+
+    fn finish(
+        &self,
+        first: tokenizers::Encoding,
+        second: Option<tokenizers::Encoding>,
+        room: usize,
+    ) -> Result<Encoding, TokenizerError> {
+        let failed = |e: tokenizers::Error| TokenizerError::Encode(e.to_string());
+        let truncated = first.len() + second.as_ref().map_or(0, tokenizers::Encoding::len) > room;
+        let cut = TruncationParams { max_length: room, ..TruncationParams::default() };
+        let (mut first, mut second) = truncate_encodings(first, second, &cut).map_err(failed)?;
+        // The crate keeps what was cut off, and would combine every such part of one text with every one of the other.
+        first.take_overflowing();
+        if let Some(second) = &mut second {
+            second.take_overflowing();
+        }
+        let encoding = self.inner.post_process(first, second, true).map_err(failed)?;
+        Ok(Encoding {
+            ids: encoding.get_ids().to_vec(),
+            type_ids: encoding.get_type_ids().to_vec(),
+            offsets: encoding.get_offsets().to_vec(),
+            truncated,
+        })
+    }
+}
