@@ -1,0 +1,79 @@
+//! `trainyard eval`
+
+use std::process::ExitCode;
+
+use train::job::{Column, DataTable, Format};
+
+use super::{Threads, open_model, print_json};
+use crate::exit::Refused;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Model directory, run directory, model.tar.gz or hf:org/name
+    model: String,
+    /// Labelled data: TSV, CSV, JSONL or CoNLL file, a glob, or a texts.txt with its labels.txt beside it
+    data: String,
+    /// Column of the text: a name, or an index from 0 [default: text]
+    #[arg(long, value_name = "COLUMN")]
+    text: Option<String>,
+    /// Column of the second text of a pair
+    #[arg(long, value_name = "COLUMN")]
+    text_pair: Option<String>,
+    /// Column of the label [default: label]
+    #[arg(long, value_name = "COLUMN")]
+    label: Option<String>,
+    /// The file has no row of column names
+    #[arg(long)]
+    no_header: bool,
+    /// File format [default: by the file's name]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
+    /// Character encoding: utf-8 (strict), utf-8-lossy, or any WHATWG label
+    #[arg(long, default_value = "utf-8")]
+    encoding: String,
+    /// Longest example in tokens [default: what the model can take]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    #[command(flatten)]
+    threads: Threads,
+    /// Print the metrics as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let table = table_of(&args)?;
+    let (_dir, model, kernels) = open_model(&args.model, args.threads.count())?;
+    let (report, counts) = train::evaluate_source(&model, &args.data, &table, &kernels)?;
+    if counts.truncated > 0 {
+        eprintln!("{} of {} texts were cut to fit the model", counts.truncated, counts.examples);
+    }
+    if args.json {
+        print_json(&report)?;
+    } else {
+        println!("{report}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table_of(args: &Args) -> anyhow::Result<DataTable> {
+    let column = |name: &String| match name.parse() {
+        Ok(index) => Column::Index(index),
+        Err(_) => Column::Name(name.clone()),
+    };
+    let format = match &args.format {
+        None => Format::default(),
+        Some(name) => serde_json::from_value(serde_json::Value::String(name.clone()))
+            .map_err(|error| Refused(format!("--format: {error}")))?,
+    };
+    Ok(DataTable {
+        text: args.text.as_ref().map(column),
+        text_pair: args.text_pair.as_ref().map(column),
+        label: args.label.as_ref().map(column),
+        header: !args.no_header,
+        format,
+        encoding: args.encoding.clone(),
+        max_tokens: args.max_tokens,
+        ..DataTable::default()
+    })
+}

@@ -1,0 +1,44 @@
+//! One file per subcommand.
+
+pub mod eval;
+pub mod inspect;
+pub mod package;
+pub mod predict;
+pub mod train;
+
+use std::io::Write;
+
+use anyhow::Context;
+use model::files::ModelDir;
+use model::{LoadMode, Model};
+use tensor::CpuKernels;
+
+/// Opens a model for evaluation or prediction, on a team of `threads`. Its directory, which may be a temporary one,
+/// lives as long as what is returned.
+fn open_model(spec: &str, threads: Option<usize>) -> anyhow::Result<(ModelDir, Model, CpuKernels)> {
+    let dir = ModelDir::open(spec)?;
+    let kernels = CpuKernels::new(threads.unwrap_or_else(tensor::physical_cores));
+    let (model, _) = Model::load(&dir, &LoadMode::AsIs, &kernels)?;
+    Ok((dir, model, kernels))
+}
+
+/// Writes the one JSON object of a `--json` command to standard output.
+fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, value).map_err(std::io::Error::from)?;
+    writeln!(out).context("cannot write to standard output")
+}
+
+/// Threads of a command, for `clap`.
+#[derive(clap::Args)]
+pub struct Threads {
+    /// Threads to work with [default: the physical cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+impl Threads {
+    fn count(&self) -> Option<usize> {
+        self.threads.map(usize::from)
+    }
+}

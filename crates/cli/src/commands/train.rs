@@ -1,0 +1,104 @@
+//! `trainyard train`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use train::Outcome;
+use train::job::Job;
+
+use super::{Threads, print_json};
+use crate::exit::INTERRUPTED;
+use crate::progress::Progress;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The job file (TOML); docs/job-file.md explains every key
+    job: PathBuf,
+    /// Override a key of the job file, such as optimizer.lr=3e-5; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Run directory, instead of the job's `out`
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on from the newest checkpoint of the run directory, bit for bit
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    threads: Threads,
+    /// Print the outcome as one JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut job = Job::load(&args.job, &args.sets).map_err(train::TrainError::from)?;
+    if let Some(out) = &args.out {
+        job.out = out.clone();
+    }
+    job.threads = args.threads.count().or(job.threads);
+    let stop = stop_on_signals().context("cannot handle signals")?;
+    let mut progress = Progress::new();
+    let outcome = train::run(&job, args.resume, &stop, &mut progress);
+    progress.finish();
+    let outcome = outcome?;
+    if args.json {
+        print_json(&outcome)?;
+    } else {
+        print(&outcome);
+    }
+    Ok(match &outcome.interrupted {
+        None => ExitCode::SUCCESS,
+        Some(path) => {
+            eprintln!("interrupted; saved `{}`; continue with: {}", path.display(), continue_command(&args));
+            ExitCode::from(INTERRUPTED)
+        }
+    })
+}
+
+/// The command that goes on with what `args` began, to be pasted into a shell.
+fn continue_command(args: &Args) -> String {
+    let mut words = vec!["trainyard".to_string(), "train".into(), args.job.display().to_string()];
+    words.extend(args.sets.iter().flat_map(|set| ["--set".to_string(), set.clone()]));
+    words.extend(args.out.iter().flat_map(|out| ["--out".to_string(), out.display().to_string()]));
+    words.extend(args.threads.count().iter().flat_map(|n| ["--threads".to_string(), n.to_string()]));
+    words.push("--resume".into());
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    words.join(" ")
+}
+
+/// `word` as a POSIX shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The first Ctrl-C or SIGTERM asks the run to stop after its update, the second one ends the process.
+fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), stop.clone())?;
+        flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
+
+fn print(outcome: &Outcome) {
+    let speed = format!("{:.1} samples/s, {:.0} tokens/s", outcome.samples_per_s, outcome.tokens_per_s);
+    let memory = outcome.peak_rss_bytes as f64 / (1 << 20) as f64;
+    println!("{} updates, {speed}, peak memory {memory:.0} MiB", outcome.steps);
+    if let Some(report) = &outcome.eval {
+        println!("\n{report}");
+    }
+    if outcome.interrupted.is_none() {
+        println!("model: {}", outcome.model_dir.display());
+    }
+}

@@ -1,0 +1,48 @@
+//! Exit codes, and how an error is shown.
+
+use std::process::ExitCode;
+
+use model::ModelError;
+use model::files::FileError;
+use train::TrainError;
+
+/// The code of a command that was interrupted and saved its work.
+pub const INTERRUPTED: u8 = 130;
+
+const FAILED: u8 = 1;
+const INPUT_IS_WRONG: u8 = 2;
+
+/// Prints an error with its context and turns the result of a command into the process's exit code.
+pub fn code_of(result: anyhow::Result<ExitCode>) -> ExitCode {
+    let error = match result {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
+    if is_closed_pipe(&error) {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {error:#}");
+    ExitCode::from(if is_input(&error) { INPUT_IS_WRONG } else { FAILED })
+}
+
+/// `trainyard predict … | head` ends early without a complaint.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kind = error.root_cause().downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    kind == Some(std::io::ErrorKind::BrokenPipe)
+}
+
+fn is_input(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| match cause.downcast_ref::<TrainError>() {
+        Some(error) => error.is_input(),
+        None => match cause.downcast_ref::<ModelError>() {
+            Some(ModelError::File(error)) => error.is_input(),
+            Some(_) => true,
+            None => cause.downcast_ref::<FileError>().is_some_and(FileError::is_input) || cause.is::<Refused>(),
+        },
+    })
+}
+
+/// An argument that a command refuses.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
