@@ -32,7 +32,8 @@ pub struct Batch {
 
 impl Batch {
     /// Packs sequences for an encoder. Every sequence must be within [`EncoderConfig::max_tokens`] and its ids within
-    /// the vocabulary, as the tokenizer wrapper ensures.
+    /// the vocabulary, as the tokenizer wrapper ensures. A head for sequences reads each one's first token, so under it
+    /// none may be empty; token heads and mean pooling take empty ones (no rows, and a mean of zero).
     pub fn pack<'a>(config: &EncoderConfig, sequences: impl IntoIterator<Item = Sequence<'a>>) -> Self {
         let mut batch = Self { offsets: vec![0], ..Self::default() };
         let first_position = config.first_position() as u32;

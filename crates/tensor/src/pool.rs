@@ -1,7 +1,7 @@
 //! Pooled memory: a training step that repeats asks the system for nothing.
 //!
-//! Blocks are kept by size. A request takes the smallest idle block that is not more than twice as large, so batches
-//! of different token counts share blocks; when none fits, one idle block that the new one outgrows is returned to
+//! Blocks are kept by size. A request takes the smallest idle block that is not more than twice as large (any small one,
+//! for a small request), so batches of different token counts share blocks; when none fits, one idle block that the new one outgrows is returned to
 //! the system first, so the pool holds about what its largest step needs.
 
 use std::alloc::{Layout as AllocLayout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -14,6 +14,8 @@ use crate::tensor::{Layout, Tensor};
 
 const ALIGN: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
+/// Below this many bytes any idle block will do.
+const SMALL: usize = 16 << 10;
 
 /// Hands out tensors and takes their memory back. Cloning gives another handle to the same pool.
 #[derive(Clone, Default)]
@@ -103,7 +105,7 @@ impl Pool {
     fn take(&self, bytes: usize) -> Buffer {
         let wanted = round_up(bytes);
         let mut inner = self.lock();
-        let found = inner.idle.range_mut(wanted..=wanted * 2).find(|(_, blocks)| !blocks.is_empty());
+        let found = inner.idle.range_mut(wanted..=(wanted * 2).max(SMALL)).find(|(_, blocks)| !blocks.is_empty());
         let (capacity, block) = match found {
             Some((&capacity, blocks)) => (capacity, blocks.pop()),
             None => (wanted, None),

@@ -18,6 +18,7 @@ impl Encode for TokenizerEncode<'_> {
             None => self.tokenizer.encode(text, self.max_tokens)?,
             Some(second) => self.tokenizer.encode_pair(text, second, self.max_tokens)?,
         };
+        refuse_empty(&encoding)?;
         Ok(encoded(encoding))
     }
 
@@ -29,6 +30,7 @@ impl Encode for TokenizerEncode<'_> {
             ends.push(ends.last().map_or(0, |end| end + 1) + word.len());
         }
         let encoding = self.tokenizer.encode(&text, self.max_tokens)?;
+        refuse_empty(&encoding)?;
         let word_of = |&(start, end): &(usize, usize)| {
             // Byte-level tokens may begin with the space before their word.
             let leading = text[start..end].len() - text[start..end].trim_start().len();
@@ -39,6 +41,16 @@ impl Encode for TokenizerEncode<'_> {
         Ok(Encoded { words, ..encoded(encoding) })
     }
 }
+
+/// A tokenizer without control tokens makes nothing of an empty text, and there is no first token to classify by.
+pub(crate) fn refuse_empty(encoding: &Encoding) -> Result<(), NoTokens> {
+    if encoding.ids.is_empty() { Err(NoTokens) } else { Ok(()) }
+}
+
+/// A text without a token.
+#[derive(Debug, thiserror::Error)]
+#[error("the text has no tokens, and this tokenizer adds none of its own")]
+pub(crate) struct NoTokens;
 
 fn encoded(encoding: Encoding) -> Encoded {
     let second_from = encoding.type_ids.iter().position(|&id| id == 1).unwrap_or(encoding.ids.len());

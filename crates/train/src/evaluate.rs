@@ -7,10 +7,10 @@ use tensor::{DType, Kernels};
 
 use crate::batching::prepare;
 use crate::data::{Dataset, LabelMap, PartCounts, load_for_eval};
-use crate::encode::TokenizerEncode;
+use crate::encode::{TokenizerEncode, refuse_empty};
 use crate::error::TrainError;
 use crate::job::{BatchLimit, DataTable, Task};
-use crate::metrics::{Evaluation, Report};
+use crate::metrics::{Evaluation, Metric, Report};
 use crate::sampler::Sampler;
 
 /// Tokens of one batch of an evaluation: enough to keep the kernels busy, little memory.
@@ -80,7 +80,11 @@ pub fn evaluate_source(
     let max_tokens = limited_tokens(table.max_tokens, config.encoder.max_tokens())?;
     let encode = TokenizerEncode { tokenizer: &model.tokenizer, max_tokens };
     let (data, counts) = load_for_eval(source, table, task, &labels, &encode)?;
-    Ok((evaluate(model, &data, task, &Loss::default(), kernels, DType::F32), counts))
+    let report = evaluate(model, &data, task, &Loss::default(), kernels, DType::F32);
+    match report.value(Metric::Loss) {
+        Some(loss) if !loss.is_finite() => Err(damaged("loss on these data")),
+        _ => Ok((report, counts)),
+    }
 }
 
 /// The longest sequence a job asks for, if the model can take it.
@@ -142,11 +146,20 @@ pub struct TokenLabel {
     pub score: f64,
 }
 
-/// Predictions for texts, in their order; they are packed into batches, which does not change the results.
-pub fn predict(model: &Model, texts: &[String], kernels: &dyn Kernels) -> Result<Vec<Prediction>, TrainError> {
+/// Predictions for texts, in their order, and how many of the texts were cut to fit the model. Texts are packed into
+/// batches, which does not change the results.
+pub fn predict(
+    model: &Model,
+    texts: &[String],
+    kernels: &dyn Kernels,
+) -> Result<(Vec<Prediction>, usize), TrainError> {
     let config = model.encoder.config();
     let most = config.encoder.max_tokens();
     let encodings = model.tokenizer.encode_batch(texts, most, kernels.threads())?;
+    let truncated = encodings.iter().filter(|encoding| encoding.truncated).count();
+    for (index, encoding) in encodings.iter().enumerate() {
+        refuse_empty(encoding).map_err(|error| TrainError::Unfit(format!("text {}: {error}", index + 1)))?;
+    }
     let lengths: Vec<u32> = encodings.iter().map(|encoding| encoding.ids.len() as u32).collect();
     let mut sampler = Sampler::new(lengths, BatchLimit::Tokens(TOKENS_PER_BATCH), false, 0);
     let mut predictions = Vec::with_capacity(texts.len());
@@ -167,7 +180,7 @@ pub fn predict(model: &Model, texts: &[String], kernels: &dyn Kernels) -> Result
             predictions.push(interpret(text, &own, &encoding.offsets, config)?);
         }
     }
-    Ok(predictions)
+    Ok((predictions, truncated))
 }
 
 fn interpret(
@@ -177,8 +190,7 @@ fn interpret(
     config: &model::ModelConfig,
 ) -> Result<Prediction, TrainError> {
     if rows.iter().any(|row| row.iter().any(|x| !x.is_finite())) {
-        let problem = "the model's output is not finite (NaN or infinity): its weights are damaged";
-        return Err(TrainError::Unfit(problem.into()));
+        return Err(damaged("output"));
     }
     let named = |scores: Vec<f64>| -> Vec<LabelScore> {
         let pairs = config.labels.iter().cloned().zip(scores);
@@ -201,6 +213,10 @@ fn interpret(
     };
     labels.sort_by(|a, b| b.score.total_cmp(&a.score));
     Ok(Prediction::Labels { text, labels })
+}
+
+fn damaged(what: &str) -> TrainError {
+    TrainError::Unfit(format!("the model's {what} is not finite (NaN or infinity): its weights are damaged"))
 }
 
 fn softmax(row: &[f32]) -> Vec<f64> {

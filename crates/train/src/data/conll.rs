@@ -45,7 +45,12 @@ pub(super) fn read(
                 let needed = word_column.max(tag_column);
                 if needed >= cells.len() {
                     let found = cells.len();
-                    return Err(at(path, number)(RowError::TooFewColumns { found, needed }));
+                    let advice = "blanks or tabs separate a word from its tag";
+                    return Err(at(path, number)(RowError::TooFewColumns {
+                        found,
+                        needed,
+                        advice,
+                    }));
                 }
                 words.push(cells[word_column].to_owned());
                 tags.push(cells[tag_column].to_owned());

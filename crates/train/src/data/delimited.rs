@@ -154,6 +154,10 @@ impl Columns {
             cells.get(index).copied().ok_or(RowError::TooFewColumns {
                 found,
                 needed: index,
+                advice: match dialect {
+                    Dialect::Csv => "commas separate columns",
+                    Dialect::Tsv => "tabs separate columns",
+                },
             })
         };
         Ok(Row::Text {

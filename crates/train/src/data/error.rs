@@ -192,12 +192,14 @@ pub enum DataError {
 #[derive(Debug, thiserror::Error)]
 pub enum RowError {
     /// The row ends early.
-    #[error("the row has {found} columns, but column {needed} is needed (columns count from 0)")]
+    #[error("the row has {found} {}, but column {needed} (counted from 0) is needed; {advice}", columns(*found))]
     TooFewColumns {
         /// Columns found.
         found: usize,
         /// The highest index needed.
         needed: usize,
+        /// What may be missing.
+        advice: &'static str,
     },
     /// More columns than the header.
     #[error("the row has {found} columns, the header {header}; {advice}")]
@@ -274,4 +276,8 @@ pub enum RowError {
     /// The tokenizer's refusal.
     #[error("cannot tokenize the text: {0}")]
     Encode(#[source] EncodeError),
+}
+
+fn columns(count: usize) -> &'static str {
+    if count == 1 { "column" } else { "columns" }
 }

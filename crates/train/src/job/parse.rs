@@ -17,6 +17,15 @@ use super::tables::Job;
 /// The largest job file accepted, in bytes.
 const MAX_JOB_BYTES: u64 = 1 << 20;
 
+/// Keys that exclude each other: one that is `--set` takes the place of the other in the file.
+const EXCLUSIVE: [(&str, &str); 5] = [
+    ("data.validation", "data.validation_split"),
+    ("batch.size", "batch.tokens"),
+    ("schedule.warmup_steps", "schedule.warmup_ratio"),
+    ("schedule.epochs", "schedule.steps"),
+    ("evaluate.every_steps", "evaluate.every_epochs"),
+];
+
 impl Job {
     /// Reads the job file `path`, then applies each of `sets`, a `key=value` argument whose value is
     /// TOML if it parses as TOML and a string otherwise.
@@ -100,8 +109,31 @@ impl<'a> Document<'a> {
                 argument,
                 behind_text..behind_text + 1,
             )?;
+            document.replace_excluded(argument);
         }
         Ok(document)
+    }
+
+    /// Takes the key out of the file that the key of a `--set` argument excludes.
+    fn replace_excluded(&mut self, argument: &str) {
+        let Some((key, value)) = argument.split_once('=') else {
+            return;
+        };
+        let (key, clears) = (key.trim(), value.trim() == "[]");
+        let excluded = EXCLUSIVE.iter().find_map(|&(one, other)| match key {
+            _ if clears => None,
+            _ if key == one => Some(other),
+            _ if key == other => Some(one),
+            _ => None,
+        });
+        let Some((table, name)) = excluded.and_then(|key| key.split_once('.')) else {
+            return;
+        };
+        if let Some(DeValue::Table(table)) = self.root.get_mut().get_mut(table).map(Spanned::get_mut)
+            && table.get(name).is_some_and(|value| value.span().start < self.text.len())
+        {
+            table.remove(name);
+        }
     }
 
     fn read(&self) -> Result<Job, JobError> {

@@ -296,6 +296,18 @@ fn set_overrides_the_file_and_makes_missing_tables() {
 }
 
 #[test]
+fn a_key_that_is_set_takes_the_place_of_the_one_it_excludes() {
+    let file = format!("{MINIMAL}validation = \"v.csv\"\n[batch]\nsize = 8\n[schedule]\nepochs = 2\n");
+    let sets = ["batch.tokens=100", "schedule.steps=5", "data.validation_split=0.5"];
+    let job = load_with(&file, &sets).unwrap();
+    assert_eq!(job.batch.limit(), BatchLimit::Tokens(100));
+    assert_eq!((job.schedule.steps, job.schedule.epochs), (Some(5), None));
+    assert!(job.data.validation.is_empty());
+    let both = ["batch.tokens=100", "batch.size=4"];
+    assert!(load_with(&file, &both).unwrap_err().to_string().contains("exclude each other"));
+}
+
+#[test]
 fn a_wrong_set_argument_is_named() {
     for (set, expected) in [
         ("optimizer.lr", "--set optimizer.lr: there is no `=`"),

@@ -43,7 +43,7 @@ fn tsv_takes_quotes_as_they_are_and_a_second_text() {
 fn a_row_with_the_wrong_number_of_columns_is_located() {
     assert_eq!(
         csv("label,text\nneg,\"a\nb\"\npos\n").refusal(),
-        "a.csv:4: the row has 1 columns, but column 1 is needed (columns count from 0)"
+        "a.csv:4: the row has 1 column, but column 1 (counted from 0) is needed; commas separate columns"
     );
     assert_eq!(
         csv("label,text\nneg,one, two\n").refusal(),
@@ -277,7 +277,7 @@ fn wrong_words_and_tags_are_located() {
     };
     assert_eq!(
         refusal("a.conll", b"a O\nb\n"),
-        "a.conll:2: the row has 1 columns, but column 1 is needed (columns count from 0)"
+        "a.conll:2: the row has 1 column, but column 1 (counted from 0) is needed; blanks or tabs separate a word from its tag"
     );
     assert_eq!(
         refusal("a.jsonl", b"{\"tokens\": [\"a\"], \"tags\": []}"),
