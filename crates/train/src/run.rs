@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
             return false;
         }
         match (self.job.evaluate.every_steps, self.job.evaluate.every_epochs) {
-            (Some(every), _) => record.step % every == 0,
+            (Some(every), _) => record.step.is_multiple_of(every),
             (None, every) => {
                 let every = every.unwrap_or(1.0);
                 let before = record.epoch - record.samples as f64 / self.sampler.examples().max(1) as f64;

@@ -281,9 +281,8 @@ impl Kernels for ReferenceKernels {
         for (s, dy) in dy.as_slice::<f64>().chunks_exact(columns).enumerate() {
             let tokens = offsets[s] as usize..offsets[s + 1] as usize;
             for t in tokens.clone() {
-                for c in 0..columns {
-                    dx.as_mut_slice::<f64>()[t * columns + c] = dy[c] / tokens.len() as f64;
-                }
+                let row = &mut dx.as_mut_slice::<f64>()[t * columns..][..columns];
+                row.iter_mut().zip(dy).for_each(|(dx, dy)| *dx = dy / tokens.len() as f64);
             }
         }
     }
