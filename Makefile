@@ -23,8 +23,8 @@ test: fetch ## Everything the project promises
 	$(CARGO) test --workspace
 	$(PYTHON) -m unittest discover --quiet bench
 
-test-long: fetch ## Cases that take minutes: every bench and fuzz-sized input
-	$(CARGO) test --workspace -- --ignored
+test-long: fetch ## The same with thousands of cases for every property, and the ignored ones
+	PROPTEST_CASES=2000 $(CARGO) test --workspace -- --include-ignored
 
 lint: ## Formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check

@@ -37,20 +37,18 @@ impl<'a> Adamw<'a> {
 impl Steps for Adamw<'_> {
     fn step(&mut self) -> anyhow::Result<usize> {
         self.step += 1;
-        let step = AdamwStep {
-            lr: 1e-5,
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: 1e-8,
-            step: self.step,
-            gradient_scale: 1.0,
-        };
+        let step = AdamwStep { lr: 1e-5, beta1: 0.9, beta2: 0.999, eps: 1e-8, step: self.step, gradient_scale: 1.0 };
         let units = self.tensors.iter().map(|tensors| tensors[0].len()).sum();
         let mut tensors: Vec<AdamwTensor> = self
             .tensors
             .iter_mut()
-            .map(|[parameter, gradient, first, second]| {
-                AdamwTensor { parameter, gradient, first, second, copy: None, weight_decay: 0.01 }
+            .map(|[parameter, gradient, first, second]| AdamwTensor {
+                parameter,
+                gradient,
+                first,
+                second,
+                copy: None,
+                weight_decay: 0.01,
             })
             .collect();
         self.kernels.adamw(&mut tensors, &step);

@@ -57,7 +57,8 @@ fn descriptors() -> Vec<ParamDescr> {
     let linear = matrices.into_iter().flat_map(|(name, rows, columns)| {
         [descriptor(name, &[rows, columns], Init::Normal(0.02)), descriptor(name, &[rows], Init::Zeros)]
     });
-    let norms = (0..2).flat_map(|_| [descriptor("norm", &[HIDDEN], Init::Ones), descriptor("norm", &[HIDDEN], Init::Zeros)]);
+    let norms =
+        (0..2).flat_map(|_| [descriptor("norm", &[HIDDEN], Init::Ones), descriptor("norm", &[HIDDEN], Init::Zeros)]);
     linear.chain(norms).collect()
 }
 

@@ -54,7 +54,8 @@ pub struct Finetune<'a> {
 
 impl<'a> Finetune<'a> {
     pub fn new(args: &Args, kernels: &'a TimedKernels) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(&args.rows).with_context(|| format!("cannot read {}", args.rows.display()))?;
+        let text =
+            std::fs::read_to_string(&args.rows).with_context(|| format!("cannot read {}", args.rows.display()))?;
         let rows: Vec<Row> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
         anyhow::ensure!(rows.len() >= args.batch, "{} holds less than one batch", args.rows.display());
         let encoder = Encoder::new(ModelConfig::parse(CONFIG)?);

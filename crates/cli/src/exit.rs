@@ -21,8 +21,16 @@ pub fn code_of(result: anyhow::Result<ExitCode>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", message_of(&error));
     ExitCode::from(if is_input(&error) { INPUT_IS_WRONG } else { FAILED })
+}
+
+/// The message with its causes, but for those that it tells already.
+fn message_of(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |message, cause| {
+        let cause = cause.to_string();
+        if message.contains(&cause) { message } else { format!("{message}: {cause}") }
+    })
 }
 
 /// `trainyard predict … | head` ends early without a complaint.
@@ -46,3 +54,18 @@ fn is_input(error: &anyhow::Error) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = || Refused("no such file".into());
+        assert_eq!(message_of(&anyhow::Error::from(cause()).context("cannot read a")), "cannot read a: no such file");
+        let told = Err::<(), _>(cause()).context("cannot read a: no such file").unwrap_err();
+        assert_eq!(message_of(&told), "cannot read a: no such file");
+    }
+}

@@ -78,7 +78,11 @@ impl Observer for Progress {
             Event::Notice(text) => self.say(&format!("note: {text}")),
             Event::Started { device, parameters, train, validation, total_steps, resumed_at } => {
                 let (all, trained) = parameters;
-                self.say(&format!("{device}; {:.1} M parameters, {:.1} M trained", all as f64 / 1e6, trained as f64 / 1e6));
+                self.say(&format!(
+                    "{device}; {:.1} M parameters, {:.1} M trained",
+                    all as f64 / 1e6,
+                    trained as f64 / 1e6
+                ));
                 let held_out = validation.map_or(String::new(), |v| format!(", {} held out", v.examples));
                 self.say(&format!("{} training examples{held_out}; at most {total_steps} updates", train.examples));
                 if let Some(step) = resumed_at {
@@ -86,7 +90,14 @@ impl Observer for Progress {
                 }
             }
             Event::Evaluated { step, report, best } => {
-                let metrics = [Metric::Loss, Metric::Accuracy, Metric::MacroF1, Metric::MacroRecall, Metric::Mse, Metric::Spearman];
+                let metrics = [
+                    Metric::Loss,
+                    Metric::Accuracy,
+                    Metric::MacroF1,
+                    Metric::MacroRecall,
+                    Metric::Mse,
+                    Metric::Spearman,
+                ];
                 let values = metrics.iter().filter_map(|&m| Some(format!("{} {:.4}", m.name(), report.value(m)?)));
                 let mark = if best { "  (best so far)" } else { "" };
                 self.say(&format!("after update {step}: {}{mark}", values.collect::<Vec<_>>().join("  ")));

@@ -283,7 +283,10 @@ fn activation(reader: &Reader) -> Result<Activation, ConfigError> {
         Some("gelu") => Ok(Activation::Gelu),
         Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => Ok(Activation::GeluTanh),
         Some("relu") => Ok(Activation::Relu),
-        _ => Err(key_error(key, format!("{value} is not supported; supported are gelu, gelu_new, gelu_pytorch_tanh, relu"))),
+        _ => Err(key_error(
+            key,
+            format!("{value} is not supported; supported are gelu, gelu_new, gelu_pytorch_tanh, relu"),
+        )),
     }
 }
 
@@ -344,7 +347,8 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_and_keeps_foreign_keys() {
         let labels = vec!["a".to_string(), "b".to_string()];
-        let config = ModelConfig::parse(ROBERTA).unwrap().with_head(Head::Sequence(Problem::MultiLabel), labels.clone());
+        let config =
+            ModelConfig::parse(ROBERTA).unwrap().with_head(Head::Sequence(Problem::MultiLabel), labels.clone());
         let again = ModelConfig::parse(&config.to_json()).unwrap();
         assert_eq!((again.head, &again.labels), (config.head, &labels));
         assert_eq!(again.raw["custom"], json!({"kept": true}));

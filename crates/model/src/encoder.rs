@@ -158,7 +158,8 @@ impl Encoder {
         let mut declare = Declare { encoder, descriptors: Vec::new(), root: false };
         let table = |name: &str| [format!("embeddings.{name}_embeddings")];
         let word = declare.matrix("embeddings.word", [encoder.vocab_size, encoder.hidden], &table("word"));
-        let position = declare.matrix("embeddings.position", [encoder.max_positions, encoder.hidden], &table("position"));
+        let position =
+            declare.matrix("embeddings.position", [encoder.max_positions, encoder.hidden], &table("position"));
         let token_type = (encoder.type_vocab > 0)
             .then(|| declare.matrix("embeddings.type", [encoder.type_vocab, encoder.hidden], &table("token_type")));
         let embedding_norm = declare.norm("embeddings.norm", "embeddings.LayerNorm".into());

@@ -68,9 +68,7 @@ pub enum ModelError {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The weights lack tensors that the configuration asks for.
-    #[error(
-        "{path}: the weights lack {count} tensor(s) that config.json asks for, first `{first}`{advice}"
-    )]
+    #[error("{path}: the weights lack {count} tensor(s) that config.json asks for, first `{first}`{advice}")]
     Missing {
         /// The directory.
         path: String,
@@ -94,7 +92,9 @@ pub enum ModelError {
         expected: Vec<usize>,
     },
     /// The tokenizer can produce ids that the model has no embedding for.
-    #[error("{path}: the tokenizer has {tokens} tokens but the model only {rows} embeddings: they do not belong together")]
+    #[error(
+        "{path}: the tokenizer has {tokens} tokens but the model only {rows} embeddings: they do not belong together"
+    )]
     Vocabulary {
         /// The directory.
         path: String,
@@ -110,8 +110,8 @@ impl Model {
     pub fn load(dir: &ModelDir, mode: &LoadMode, kernels: &dyn Kernels) -> Result<(Self, LoadReport), ModelError> {
         let path = dir.path();
         let shown = path.display().to_string();
-        let config = ModelConfig::parse(dir.config_text())
-            .map_err(|cause| ModelError::Config { path: shown.clone(), cause })?;
+        let config =
+            ModelConfig::parse(dir.config_text()).map_err(|cause| ModelError::Config { path: shown.clone(), cause })?;
         let config = match mode {
             LoadMode::AsIs => config,
             LoadMode::FineTune { head, labels, .. } => config.with_head(*head, labels.clone()),
@@ -191,8 +191,7 @@ pub fn save_weights(encoder: &Encoder, weights: &Weights, path: &Path) -> Result
             tensors.push((written_name(encoder, part), part_shape(descriptor, part), data));
         }
     }
-    let tensors: Vec<TensorRef> =
-        tensors.iter().map(|(name, shape, data)| TensorRef { name, shape, data }).collect();
+    let tensors: Vec<TensorRef> = tensors.iter().map(|(name, shape, data)| TensorRef { name, shape, data }).collect();
     Ok(files::write_safetensors(path, &tensors, SaveDType::F32, &[])?)
 }
 

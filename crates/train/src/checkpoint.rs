@@ -191,12 +191,18 @@ fn write_parts(
 pub fn read_state(dir: &Path) -> Result<RunState, TrainError> {
     let path = dir.join(STATE);
     let text = std::fs::read_to_string(&path).map_err(|cause| TrainError::io("read", &path, cause))?;
-    let damaged = |problem: String| TrainError::Resume(format!("`{}`: {problem}", path.display()));
-    let state: RunState = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+    let state: RunState =
+        serde_json::from_str(&text).map_err(|e| damaged_checkpoint(dir, &format!("`{}`: {e}", path.display())))?;
     if state.format != FORMAT {
-        return Err(damaged(format!("format {} is not the format {FORMAT} of this version", state.format)));
+        let problem = format!("format {} is not the format {FORMAT} of this version", state.format);
+        return Err(TrainError::Resume(format!("`{}`: {problem}", path.display())));
     }
     Ok(state)
+}
+
+/// A checkpoint that was whole once and cannot be read now.
+pub fn damaged_checkpoint(dir: &Path, cause: &dyn std::fmt::Display) -> TrainError {
+    TrainError::Resume(format!("{cause}; delete `{}` to go on from the checkpoint before it", dir.display()))
 }
 
 /// Reads the tensors of a checkpoint back: master weights and moments.

@@ -148,11 +148,7 @@ pub struct TokenLabel {
 
 /// Predictions for texts, in their order, and how many of the texts were cut to fit the model. Texts are packed into
 /// batches, which does not change the results.
-pub fn predict(
-    model: &Model,
-    texts: &[String],
-    kernels: &dyn Kernels,
-) -> Result<(Vec<Prediction>, usize), TrainError> {
+pub fn predict(model: &Model, texts: &[String], kernels: &dyn Kernels) -> Result<(Vec<Prediction>, usize), TrainError> {
     let config = model.encoder.config();
     let most = config.encoder.max_tokens();
     let encodings = model.tokenizer.encode_batch(texts, most, kernels.threads())?;

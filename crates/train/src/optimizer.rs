@@ -35,7 +35,8 @@ impl Adamw {
     /// Zero moments for what `gradients` train.
     pub fn new(config: AdamwConfig, weights: &Weights, gradients: &Gradients, kernels: &dyn Kernels) -> Self {
         let zeros = |id: ParamId| kernels.pool().zeros(kernels.dtype(), &weights.descriptor(id).shape);
-        let moments = weights.ids().map(|id| gradients.wants(id).then(|| Moments { first: zeros(id), second: zeros(id) }));
+        let moments =
+            weights.ids().map(|id| gradients.wants(id).then(|| Moments { first: zeros(id), second: zeros(id) }));
         Self { config, step: 0, moments: moments.collect() }
     }
 

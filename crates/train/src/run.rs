@@ -13,7 +13,7 @@ use serde_json::json;
 use tensor::{CpuKernels, DType, Kernels};
 
 use crate::batching::prepare;
-use crate::checkpoint::{Best, Checkpoints, RunState, read_state, read_tensors};
+use crate::checkpoint::{Best, Checkpoints, RunState, damaged_checkpoint, read_state, read_tensors};
 use crate::data::Loaded;
 use crate::error::TrainError;
 use crate::evaluate::evaluate;
@@ -115,7 +115,8 @@ impl<'a> Run<'a> {
             let found = read_state(&dir)?;
             setup::refuse_other_run(&found.identity, &state.identity)?;
             state = found;
-            setup.model.weights = read_tensors(&dir, &state, &setup.model.encoder, &mut updater.optimizer, kernels)?;
+            setup.model.weights = read_tensors(&dir, &state, &setup.model.encoder, &mut updater.optimizer, kernels)
+                .map_err(|cause| damaged_checkpoint(&dir, &cause))?;
             sampler.resume(state.sampler);
         }
         if job.precision == Precision::Bf16 {

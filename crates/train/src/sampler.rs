@@ -29,11 +29,7 @@ impl Permutation {
         let bits = u64::BITS - len.saturating_sub(1).leading_zeros();
         let key = mix(mix(seed) ^ epoch);
         let round_keys = std::array::from_fn(|round| mix(key ^ (round as u64 + 1)));
-        Self {
-            len,
-            half_bits: bits.div_ceil(2).max(1),
-            round_keys,
-        }
+        Self { len, half_bits: bits.div_ceil(2).max(1), round_keys }
     }
 
     /// The element at `position`, which must be below the length.
@@ -108,19 +104,8 @@ pub struct Sampler {
 
 impl Sampler {
     /// A sampler over examples of `lengths` tokens, at the start of epoch 0.
-    pub fn new(
-        lengths: impl Into<Arc<[u32]>>,
-        limit: BatchLimit,
-        shuffle: bool,
-        seed: u64,
-    ) -> Self {
-        Self {
-            lengths: lengths.into(),
-            limit,
-            shuffle,
-            seed,
-            state: SamplerState::default(),
-        }
+    pub fn new(lengths: impl Into<Arc<[u32]>>, limit: BatchLimit, shuffle: bool, seed: u64) -> Self {
+        Self { lengths: lengths.into(), limit, shuffle, seed, state: SamplerState::default() }
     }
 
     /// Examples in the data set.
@@ -180,21 +165,14 @@ impl Sampler {
     /// Updates in `epochs` passes (a fraction of the last pass is rounded up to whole updates), with
     /// `accumulate` micro-batches to an update. Never 0 for a data set that is not empty.
     pub fn updates_in(&self, epochs: f64, accumulate: usize) -> u64 {
-        let updates = |epoch: u64| {
-            self.batches_in_epoch(epoch)
-                .div_ceil(accumulate.max(1) as u64)
-        };
+        let updates = |epoch: u64| self.batches_in_epoch(epoch).div_ceil(accumulate.max(1) as u64);
         let whole = epochs.floor();
         let whole_updates = match self.limit {
             BatchLimit::Tokens(_) => (0..whole as u64).map(updates).sum(),
             BatchLimit::Examples(_) => updates(0).saturating_mul(whole as u64),
         };
         let rest = epochs - whole;
-        let rest_updates = if rest > 0.0 {
-            (rest * updates(whole as u64) as f64).ceil() as u64
-        } else {
-            0
-        };
+        let rest_updates = if rest > 0.0 { (rest * updates(whole as u64) as f64).ceil() as u64 } else { 0 };
         whole_updates.saturating_add(rest_updates)
     }
 
@@ -227,10 +205,7 @@ impl Sampler {
 
     fn turn_epoch(&mut self) {
         if self.state.position >= self.lengths.len() {
-            self.state = SamplerState {
-                epoch: self.state.epoch + 1,
-                position: 0,
-            };
+            self.state = SamplerState { epoch: self.state.epoch + 1, position: 0 };
         }
     }
 }
@@ -256,10 +231,7 @@ mod tests {
     use super::*;
 
     fn limits() -> impl Strategy<Value = BatchLimit> {
-        prop_oneof![
-            (1usize..9).prop_map(BatchLimit::Examples),
-            (1usize..60).prop_map(BatchLimit::Tokens)
-        ]
+        prop_oneof![(1usize..9).prop_map(BatchLimit::Examples), (1usize..60).prop_map(BatchLimit::Tokens)]
     }
 
     fn epoch_of(sampler: &mut Sampler) -> Vec<usize> {
@@ -357,9 +329,7 @@ mod tests {
         // Of 10,000 elements one is expected to stay in place, and neighbours to be 1/3 of the range apart.
         let permutation = Permutation::new(10_000, 3, 0);
         let fixed = (0..10_000).filter(|&at| permutation.at(at) == at).count();
-        let apart: usize = (1..10_000)
-            .map(|at| permutation.at(at).abs_diff(permutation.at(at - 1)))
-            .sum();
+        let apart: usize = (1..10_000).map(|at| permutation.at(at).abs_diff(permutation.at(at - 1))).sum();
         assert!(fixed < 8, "{fixed} fixed points");
         assert!((apart as f64 / 9_999.0 / 10_000.0 - 1.0 / 3.0).abs() < 0.01);
     }
@@ -367,20 +337,8 @@ mod tests {
     #[test]
     fn a_batch_larger_than_the_data_is_the_data() {
         let mut sampler = Sampler::new(vec![3, 3, 3], BatchLimit::Examples(64), false, 0);
-        assert_eq!(
-            sampler.next_batch(),
-            MicroBatch {
-                epoch: 0,
-                examples: vec![0, 1, 2]
-            }
-        );
-        assert_eq!(
-            sampler.state(),
-            SamplerState {
-                epoch: 1,
-                position: 0
-            }
-        );
+        assert_eq!(sampler.next_batch(), MicroBatch { epoch: 0, examples: vec![0, 1, 2] });
+        assert_eq!(sampler.state(), SamplerState { epoch: 1, position: 0 });
     }
 
     #[test]

@@ -50,12 +50,7 @@ pub struct LrSchedule {
 impl LrSchedule {
     /// A schedule of `total_steps` updates, the first `warmup_steps` of them warm-up.
     pub fn new(kind: ScheduleKind, warmup_steps: u64, total_steps: u64) -> Self {
-        Self {
-            kind,
-            warmup_steps: warmup_steps as f64,
-            total_steps,
-            time_limit: None,
-        }
+        Self { kind, warmup_steps: warmup_steps as f64, total_steps, time_limit: None }
     }
 
     /// The schedule of a job whose run takes `total_steps` updates. A `warmup_ratio` is rounded up to
@@ -65,10 +60,7 @@ impl LrSchedule {
         let from_ratio = || (share * total_steps as f64).ceil() as u64;
         let warmup_steps = table.warmup_steps.unwrap_or_else(from_ratio);
         let schedule = Self::new(table.kind, warmup_steps, total_steps);
-        match table
-            .max_minutes
-            .map(|minutes| Duration::try_from_secs_f64(minutes * 60.0))
-        {
+        match table.max_minutes.map(|minutes| Duration::try_from_secs_f64(minutes * 60.0)) {
             Some(Ok(limit)) => schedule.with_time_limit(limit),
             // More seconds than a `Duration` holds is no limit.
             Some(Err(_)) | None => schedule,
@@ -77,10 +69,7 @@ impl LrSchedule {
 
     /// The same schedule, over at the latest after `limit` of training.
     pub fn with_time_limit(self, limit: Duration) -> Self {
-        Self {
-            time_limit: Some(limit),
-            ..self
-        }
+        Self { time_limit: Some(limit), ..self }
     }
 
     /// Updates of the whole run, if the time allows.
@@ -112,9 +101,7 @@ impl LrSchedule {
     /// How much of the run is done, from 0 to 1.
     pub fn progress(&self, steps: u64, elapsed: Duration) -> f64 {
         let by_steps = steps as f64 / self.total_steps.max(1) as f64;
-        let by_time = self
-            .time_limit
-            .map_or(0.0, |limit| share_of(elapsed, limit));
+        let by_time = self.time_limit.map_or(0.0, |limit| share_of(elapsed, limit));
         by_steps.max(by_time).min(1.0)
     }
 
@@ -125,11 +112,7 @@ impl LrSchedule {
 }
 
 fn share_of(elapsed: Duration, limit: Duration) -> f64 {
-    if elapsed >= limit {
-        1.0
-    } else {
-        elapsed.as_secs_f64() / limit.as_secs_f64()
-    }
+    if elapsed >= limit { 1.0 } else { elapsed.as_secs_f64() / limit.as_secs_f64() }
 }
 
 #[cfg(test)]
@@ -140,10 +123,7 @@ mod tests {
 
     fn factors(kind: ScheduleKind, warmup: u64, total: u64, steps: &[u64]) -> Vec<f64> {
         let schedule = LrSchedule::new(kind, warmup, total);
-        steps
-            .iter()
-            .map(|&step| schedule.factor(step, NOW))
-            .collect()
+        steps.iter().map(|&step| schedule.factor(step, NOW)).collect()
     }
 
     fn assert_close(ours: &[f64], golden: &[f64]) {
@@ -159,39 +139,12 @@ mod tests {
 
     #[test]
     fn linear_equals_transformers() {
-        let golden = [
-            0.0,
-            0.1,
-            0.3,
-            0.5,
-            0.6,
-            0.7,
-            0.9,
-            1.0,
-            0.9888888888888889,
-            0.7,
-            0.5,
-            0.011111111111111112,
-            0.0,
-            0.0,
-        ];
+        let golden =
+            [0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0, 0.9888888888888889, 0.7, 0.5, 0.011111111111111112, 0.0, 0.0];
         assert_close(&factors(ScheduleKind::Linear, 10, 100, &STEPS), &golden);
-        let golden = [
-            1.0,
-            0.8571428571428571,
-            0.5714285714285714,
-            0.14285714285714285,
-            0.0,
-            0.0,
-        ];
-        assert_close(
-            &factors(ScheduleKind::Linear, 0, 7, &[0, 1, 3, 6, 7, 9]),
-            &golden,
-        );
-        assert_close(
-            &factors(ScheduleKind::Linear, 5, 5, &[0, 1, 3, 5, 6]),
-            &[0.0, 0.2, 0.6, 0.0, 0.0],
-        );
+        let golden = [1.0, 0.8571428571428571, 0.5714285714285714, 0.14285714285714285, 0.0, 0.0];
+        assert_close(&factors(ScheduleKind::Linear, 0, 7, &[0, 1, 3, 6, 7, 9]), &golden);
+        assert_close(&factors(ScheduleKind::Linear, 5, 5, &[0, 1, 3, 5, 6]), &[0.0, 0.2, 0.6, 0.0, 0.0]);
     }
 
     #[test]
@@ -213,44 +166,22 @@ mod tests {
             0.0,
         ];
         assert_close(&factors(ScheduleKind::Cosine, 10, 100, &STEPS), &golden);
-        let golden = [
-            1.0,
-            0.9504844339512095,
-            0.6112604669781572,
-            0.18825509907063326,
-            0.04951556604879048,
-            0.0,
-        ];
-        assert_close(
-            &factors(ScheduleKind::Cosine, 0, 7, &[0, 1, 3, 5, 6, 7]),
-            &golden,
-        );
+        let golden = [1.0, 0.9504844339512095, 0.6112604669781572, 0.18825509907063326, 0.04951556604879048, 0.0];
+        assert_close(&factors(ScheduleKind::Cosine, 0, 7, &[0, 1, 3, 5, 6, 7]), &golden);
     }
 
     #[test]
     fn constant_equals_transformers() {
         let golden = [0.0, 0.3, 0.9, 1.0, 1.0];
-        assert_close(
-            &factors(ScheduleKind::Constant, 10, 20, &[0, 3, 9, 10, 50]),
-            &golden,
-        );
+        assert_close(&factors(ScheduleKind::Constant, 10, 20, &[0, 3, 9, 10, 50]), &golden);
     }
 
     #[test]
     fn with_a_time_limit_the_faster_clock_drives_the_rate() {
-        let schedule =
-            LrSchedule::new(ScheduleKind::Linear, 10, 100).with_time_limit(Duration::from_secs(50));
+        let schedule = LrSchedule::new(ScheduleKind::Linear, 10, 100).with_time_limit(Duration::from_secs(50));
         assert_eq!(schedule.factor(55, NOW), 0.5, "steps ahead of time");
-        assert_eq!(
-            schedule.factor(0, Duration::from_secs(5)),
-            1.0,
-            "a tenth of the time is the warm-up"
-        );
-        assert_eq!(
-            schedule.factor(3, Duration::from_secs(50)),
-            0.0,
-            "time is over"
-        );
+        assert_eq!(schedule.factor(0, Duration::from_secs(5)), 1.0, "a tenth of the time is the warm-up");
+        assert_eq!(schedule.factor(3, Duration::from_secs(50)), 0.0, "time is over");
         assert!(!schedule.finished(99, Duration::from_secs(49)));
         assert!(schedule.finished(3, Duration::from_secs(50)));
         assert!(schedule.finished(100, NOW));
@@ -260,21 +191,10 @@ mod tests {
 
     #[test]
     fn a_job_gives_warm_up_as_updates_or_as_a_share() {
-        let share = Schedule {
-            warmup_ratio: Some(0.06),
-            ..Schedule::default()
-        };
-        assert_eq!(
-            LrSchedule::of_job(&share, 110),
-            LrSchedule::new(ScheduleKind::Linear, 7, 110)
-        );
-        let steps = Schedule {
-            warmup_steps: Some(4),
-            max_minutes: Some(0.5),
-            ..Schedule::default()
-        };
-        let expected =
-            LrSchedule::new(ScheduleKind::Linear, 4, 110).with_time_limit(Duration::from_secs(30));
+        let share = Schedule { warmup_ratio: Some(0.06), ..Schedule::default() };
+        assert_eq!(LrSchedule::of_job(&share, 110), LrSchedule::new(ScheduleKind::Linear, 7, 110));
+        let steps = Schedule { warmup_steps: Some(4), max_minutes: Some(0.5), ..Schedule::default() };
+        let expected = LrSchedule::new(ScheduleKind::Linear, 4, 110).with_time_limit(Duration::from_secs(30));
         assert_eq!(LrSchedule::of_job(&steps, 110), expected);
     }
 

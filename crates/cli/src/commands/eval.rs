@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use train::job::{Column, DataTable, Format};
 
-use super::{Threads, open_model, print_json};
+use super::{Threads, note_truncated, open_model, print_json};
 use crate::exit::Refused;
 
 #[derive(clap::Args)]
@@ -45,9 +45,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let table = table_of(&args)?;
     let (_dir, model, kernels) = open_model(&args.model, args.threads.count())?;
     let (report, counts) = train::evaluate_source(&model, &args.data, &table, &kernels)?;
-    if counts.truncated > 0 {
-        eprintln!("{} of {} texts were cut to fit the model", counts.truncated, counts.examples);
-    }
+    let longest = args.max_tokens.unwrap_or(model.encoder.config().encoder.max_tokens());
+    note_truncated(counts.truncated as usize, counts.examples as usize, longest);
     if args.json {
         print_json(&report)?;
     } else {

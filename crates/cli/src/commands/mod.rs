@@ -29,6 +29,14 @@ fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     writeln!(out).context("cannot write to standard output")
 }
 
+/// Tells that texts were cut, for the answer then speaks of less than was asked.
+fn note_truncated(truncated: usize, texts: usize, max_tokens: usize) {
+    if truncated > 0 {
+        let were = if truncated == 1 { "was" } else { "were" };
+        eprintln!("note: {truncated} of {texts} texts {were} cut to {max_tokens} tokens");
+    }
+}
+
 /// Threads of a command, for `clap`.
 #[derive(clap::Args)]
 pub struct Threads {

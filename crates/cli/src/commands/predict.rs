@@ -1,13 +1,13 @@
 //! `trainyard predict`
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use serde::Serialize;
 use train::{Prediction, predict};
 
-use super::{Threads, open_model, print_json};
+use super::{Threads, note_truncated, open_model, print_json};
 use crate::exit::Refused;
 
 /// More than anyone pipes in; a limit so that a wrong pipe ends in a message.
@@ -35,7 +35,8 @@ struct Results<'a> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let texts = if args.texts.is_empty() { read_lines()? } else { args.texts };
     let (_dir, model, kernels) = open_model(&args.model, args.threads.count())?;
-    let predictions = predict(&model, &texts, &kernels)?;
+    let (predictions, truncated) = predict(&model, &texts, &kernels)?;
+    note_truncated(truncated, texts.len(), model.encoder.config().encoder.max_tokens());
     if args.json {
         print_json(&Results { results: &predictions })?;
     } else {
@@ -48,6 +49,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn read_lines() -> anyhow::Result<Vec<String>> {
+    if std::io::stdin().is_terminal() {
+        eprintln!("one text a line; Ctrl-D ends them");
+    }
     let mut bytes = Vec::new();
     std::io::stdin().take(MAX_INPUT_BYTES + 1).read_to_end(&mut bytes).context("cannot read standard input")?;
     if bytes.len() as u64 > MAX_INPUT_BYTES {
@@ -74,9 +78,7 @@ fn print(out: &mut impl Write, prediction: &Prediction) -> std::io::Result<()> {
         }
         Prediction::Tokens { text, tokens } => {
             writeln!(out, "{text}")?;
-            tokens.iter().try_for_each(|t| {
-                writeln!(out, "  {:<24} {} {:.3}", &text[t.start..t.end], t.label, t.score)
-            })
+            tokens.iter().try_for_each(|t| writeln!(out, "  {:<24} {} {:.3}", &text[t.start..t.end], t.label, t.score))
         }
         Prediction::Embedding { embedding, .. } => {
             let numbers: Vec<String> = embedding.iter().map(|x| x.to_string()).collect();

@@ -144,7 +144,8 @@ pub enum FileError {
 impl FileError {
     /// Whether what the user named is at fault, not the machine: a full disk or a failed sync is not.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::Io { action, .. } if !matches!(*action, "open" | "read")) && !matches!(self, Self::Hub { .. })
+        !matches!(self, Self::Io { action, .. } if !matches!(*action, "open" | "read"))
+            && !matches!(self, Self::Hub { .. })
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, cause: io::Error) -> Self {

@@ -50,9 +50,8 @@ impl Op for AddNorm {
         let mut dbranch = dropout.map(|_| pass.empty(dy.shape()));
         self.norm.gradient(pass, gradients, |gamma, dgamma, dbeta, accumulate| {
             let (dropout, dbranch) = (dropout.as_ref(), dbranch.as_mut());
-            pass.kernels.norm_gradient(
-                &dy, normalized, inverse, gamma, dropout, &mut dsum, dbranch, dgamma, dbeta, accumulate,
-            );
+            pass.kernels
+                .norm_gradient(&dy, normalized, inverse, gamma, dropout, &mut dsum, dbranch, dgamma, dbeta, accumulate);
         });
         inputs[0].add(pass, dbranch.unwrap_or_else(|| dsum.clone()));
         inputs[1].add(pass, dsum);

@@ -32,14 +32,7 @@ impl Op for Attention {
         y
     }
 
-    fn backward(
-        &self,
-        pass: &Pass,
-        saved: &Saved,
-        dy: Tensor,
-        inputs: &mut [InputGradient],
-        _: &mut Gradients,
-    ) {
+    fn backward(&self, pass: &Pass, saved: &Saved, dy: Tensor, inputs: &mut [InputGradient], _: &mut Gradients) {
         let [qkv, y, log_sum] = saved.get();
         let dropout = pass.token_dropout(self.dropout, self.site);
         let mut dqkv = pass.empty(qkv.shape());

@@ -59,14 +59,7 @@ impl Op for EmbedNorm {
         }
     }
 
-    fn backward(
-        &self,
-        pass: &Pass,
-        saved: &Saved,
-        mut dy: Tensor,
-        _: &mut [InputGradient],
-        gradients: &mut Gradients,
-    ) {
+    fn backward(&self, pass: &Pass, saved: &Saved, mut dy: Tensor, _: &mut [InputGradient], gradients: &mut Gradients) {
         let [normalized, inverse] = saved.get();
         if let Some(dropout) = pass.token_dropout(self.dropout, self.site) {
             let mut kept = pass.empty(dy.shape());
@@ -75,12 +68,12 @@ impl Op for EmbedNorm {
         }
         let mut dsum = pass.empty(dy.shape());
         self.norm.gradient(pass, gradients, |gamma, dgamma, dbeta, accumulate| {
-            pass.kernels.norm_gradient(
-                &dy, normalized, inverse, gamma, None, &mut dsum, None, dgamma, dbeta, accumulate,
-            );
+            pass.kernels
+                .norm_gradient(&dy, normalized, inverse, gamma, None, &mut dsum, None, dgamma, dbeta, accumulate);
         });
         let batch = pass.batch;
-        let tables = [(Some(self.word), &batch.ids), (Some(self.position), &batch.positions), (self.token_type, &batch.types)];
+        let tables =
+            [(Some(self.word), &batch.ids), (Some(self.position), &batch.positions), (self.token_type, &batch.types)];
         for (table, rows) in tables {
             let Some((dtable, accumulate)) = table.and_then(|id| gradients.target(id)) else { continue };
             if !accumulate {

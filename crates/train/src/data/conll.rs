@@ -8,18 +8,10 @@ use crate::job::{Column, Task};
 
 /// Columns stand apart by tabs or spaces. The word is the first column and the tag the last, unless
 /// the job gives indices; `-DOCSTART-` lines are passed over.
-pub(super) fn read(
-    text: &str,
-    path: &Path,
-    spec: &RowSpec<'_>,
-    on_row: &mut OnRow<'_>,
-) -> Result<(), DataError> {
+pub(super) fn read(text: &str, path: &Path, spec: &RowSpec<'_>, on_row: &mut OnRow<'_>) -> Result<(), DataError> {
     if spec.task != Task::TokenClassification {
         let problem = "conll files hold a tag for each word: set task = \"token-classification\"";
-        return Err(DataError::Unsuited {
-            path: path.to_owned(),
-            problem,
-        });
+        return Err(DataError::Unsuited { path: path.to_owned(), problem });
     }
     let index = |column: &Column| match column {
         Column::Index(index) => Some(*index),
@@ -46,11 +38,7 @@ pub(super) fn read(
                 if needed >= cells.len() {
                     let found = cells.len();
                     let advice = "blanks or tabs separate a word from its tag";
-                    return Err(at(path, number)(RowError::TooFewColumns {
-                        found,
-                        needed,
-                        advice,
-                    }));
+                    return Err(at(path, number)(RowError::TooFewColumns { found, needed, advice }));
                 }
                 words.push(cells[word_column].to_owned());
                 tags.push(cells[tag_column].to_owned());

@@ -33,19 +33,11 @@ impl Dataset {
     pub fn new(task: Task) -> Self {
         let targets = match task {
             Task::Classification => Targets::Classes(Vec::new()),
-            Task::MultiLabel => Targets::Labels {
-                ids: Vec::new(),
-                ends: Vec::new(),
-            },
+            Task::MultiLabel => Targets::Labels { ids: Vec::new(), ends: Vec::new() },
             Task::Regression => Targets::Scores(Vec::new()),
             Task::TokenClassification => Targets::Tags(Vec::new()),
         };
-        Self {
-            tokens: Vec::new(),
-            ends: Vec::new(),
-            second_from: Vec::new(),
-            targets,
-        }
+        Self { tokens: Vec::new(), ends: Vec::new(), second_from: Vec::new(), targets }
     }
 
     /// Adds an example.
@@ -57,11 +49,7 @@ impl Dataset {
         let length = encoded.ids.len();
         let second_from = encoded.second_from.min(length);
         if second_from < length && self.second_from.is_empty() {
-            self.second_from = self
-                .lengths()
-                .into_iter()
-                .map(|length| length as usize)
-                .collect();
+            self.second_from = self.lengths().into_iter().map(|length| length as usize).collect();
         }
         if second_from < length || !self.second_from.is_empty() {
             self.second_from.push(second_from);
@@ -100,9 +88,7 @@ impl Dataset {
 
     /// Tokens of each example: what a [`crate::sampler::Sampler`] asks for.
     pub fn lengths(&self) -> Vec<u32> {
-        (0..self.len())
-            .map(|index| self.range(index).len() as u32)
-            .collect()
+        (0..self.len()).map(|index| self.range(index).len() as u32).collect()
     }
 
     /// Example `index`.
@@ -113,19 +99,13 @@ impl Dataset {
         let range = self.range(index);
         let target = match &self.targets {
             Targets::Classes(classes) => Target::Class(classes[index]),
-            Targets::Labels { ids, ends } => {
-                Target::Labels(&ids[start_of(ends, index)..ends[index]])
-            }
+            Targets::Labels { ids, ends } => Target::Labels(&ids[start_of(ends, index)..ends[index]]),
             Targets::Scores(scores) => Target::Score(scores[index]),
             Targets::Tags(tags) => Target::Tags(&tags[range.clone()]),
         };
         let tokens = &self.tokens[range];
         let second_from = self.second_from.get(index).copied().unwrap_or(tokens.len());
-        Example {
-            tokens,
-            second_from,
-            target,
-        }
+        Example { tokens, second_from, target }
     }
 
     /// All examples in order.
@@ -160,10 +140,7 @@ impl Dataset {
                 }
             }
         }
-        hash.finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn range(&self, index: usize) -> std::ops::Range<usize> {
@@ -186,11 +163,7 @@ mod tests {
     use super::*;
 
     fn encoded(ids: &[u32], second_from: usize) -> Encoded {
-        Encoded {
-            ids: ids.to_vec(),
-            second_from,
-            ..Encoded::default()
-        }
+        Encoded { ids: ids.to_vec(), second_from, ..Encoded::default() }
     }
 
     #[test]
@@ -199,10 +172,7 @@ mod tests {
         data.push(&encoded(&[1, 2, 3], 3), Target::Labels(&[0, 2]));
         data.push(&encoded(&[], 0), Target::Labels(&[]));
         data.push(&encoded(&[4, 5], 1), Target::Labels(&[1]));
-        assert_eq!(
-            (data.len(), data.token_count(), data.lengths()),
-            (3, 5, vec![3, 0, 2])
-        );
+        assert_eq!((data.len(), data.token_count(), data.lengths()), (3, 5, vec![3, 0, 2]));
         let second: Vec<usize> = data.examples().map(|example| example.second_from).collect();
         assert_eq!(second, [3, 0, 1]);
         assert_eq!(data.example(0).target, Target::Labels(&[0, 2]));

@@ -35,18 +35,12 @@ pub(super) fn read(
 ) -> Result<(), DataError> {
     if spec.task == Task::TokenClassification {
         let problem = "token classification reads words and tags from conll or jsonl files";
-        return Err(DataError::Unsuited {
-            path: path.to_owned(),
-            problem,
-        });
+        return Err(DataError::Unsuited { path: path.to_owned(), problem });
     }
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).flexible(true);
     if dialect == Dialect::Tsv {
-        builder
-            .delimiter(b'\t')
-            .quoting(false)
-            .terminator(Terminator::Any(b'\n'));
+        builder.delimiter(b'\t').quoting(false).terminator(Terminator::Any(b'\n'));
     }
     let mut reader = builder.from_reader(text.as_bytes());
     let mut record = StringRecord::new();
@@ -57,10 +51,7 @@ pub(super) fn read(
     loop {
         let more = reader
             .read_record(&mut record)
-            .map_err(|error| DataError::Read {
-                path: path.to_owned(),
-                source: error.into(),
-            })?;
+            .map_err(|error| DataError::Read { path: path.to_owned(), source: error.into() })?;
         if !more {
             return Ok(());
         }
@@ -73,10 +64,7 @@ pub(super) fn read(
             _ if cells == [""] => {}
             None => columns = Some(Columns::by_header(path, &cells, spec)?),
             Some(columns) => {
-                columns
-                    .row(&cells, dialect, spec)
-                    .and_then(&mut *on_row)
-                    .map_err(at(path, line))?;
+                columns.row(&cells, dialect, spec).and_then(&mut *on_row).map_err(at(path, line))?;
             }
         }
     }
@@ -94,11 +82,9 @@ impl Columns {
     fn by_index(path: &Path, spec: &RowSpec<'_>) -> Result<Self, DataError> {
         Self::find(spec, None, |key, column| match column {
             Column::Index(index) => Ok(*index),
-            Column::Name(name) => Err(DataError::NameWithoutHeader {
-                path: path.to_owned(),
-                key,
-                column: name.clone(),
-            }),
+            Column::Name(name) => {
+                Err(DataError::NameWithoutHeader { path: path.to_owned(), key, column: name.clone() })
+            }
         })
     }
 
@@ -144,11 +130,7 @@ impl Columns {
                 Dialect::Csv => "a text that holds commas must stand in quotes",
                 Dialect::Tsv => "a text must not hold tabs",
             };
-            return Err(RowError::TooManyColumns {
-                found,
-                header,
-                advice,
-            });
+            return Err(RowError::TooManyColumns { found, header, advice });
         }
         let cell = |index: usize| {
             cells.get(index).copied().ok_or(RowError::TooFewColumns {

@@ -28,9 +28,7 @@ pub enum TextEncoding {
 
 /// A name that no encoding has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown encoding: use utf-8, utf-8-lossy or a WHATWG label such as windows-1252, macintosh or utf-16le"
-)]
+#[error("unknown encoding: use utf-8, utf-8-lossy or a WHATWG label such as windows-1252, macintosh or utf-16le")]
 pub struct UnknownEncoding;
 
 impl TextEncoding {
@@ -56,10 +54,8 @@ impl TextEncoding {
     /// # Errors
     /// If no encoding is called that.
     pub fn of_table(table: &DataTable) -> Result<Self, DataError> {
-        Self::for_label(&table.encoding).map_err(|source| DataError::UnknownEncoding {
-            label: table.encoding.clone(),
-            source,
-        })
+        Self::for_label(&table.encoding)
+            .map_err(|source| DataError::UnknownEncoding { label: table.encoding.clone(), source })
     }
 
     /// Decodes a whole file.
@@ -67,23 +63,17 @@ impl TextEncoding {
     /// # Errors
     /// [`DataError::Encoding`] with line and byte offset of the first byte that does not decode.
     pub fn decode(self, bytes: Vec<u8>, path: &std::path::Path) -> Result<String, DataError> {
-        let bad = |offset: usize, line: usize, encoding: &str, hint: &'static str, byte: u8| {
-            DataError::Encoding {
-                path: path.to_owned(),
-                line,
-                offset,
-                byte,
-                encoding: encoding.to_lowercase(),
-                hint,
-            }
+        let bad = |offset: usize, line: usize, encoding: &str, hint: &'static str, byte: u8| DataError::Encoding {
+            path: path.to_owned(),
+            line,
+            offset,
+            byte,
+            encoding: encoding.to_lowercase(),
+            hint,
         };
         match self {
             Self::Utf8 => {
-                let bom = if bytes.starts_with(b"\xEF\xBB\xBF") {
-                    3
-                } else {
-                    0
-                };
+                let bom = if bytes.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
                 match String::from_utf8(bytes) {
                     Ok(mut text) => {
                         text.drain(..bom);
@@ -92,27 +82,13 @@ impl TextEncoding {
                     Err(error) => {
                         let offset = error.utf8_error().valid_up_to();
                         let bytes = error.into_bytes();
-                        let utf16 =
-                            bytes.starts_with(b"\xFF\xFE") || bytes.starts_with(b"\xFE\xFF");
-                        let hint = if utf16 {
-                            "the file looks like UTF-16: "
-                        } else {
-                            ""
-                        };
-                        Err(bad(
-                            offset,
-                            line_of(&bytes[..offset]),
-                            "utf-8",
-                            hint,
-                            bytes[offset],
-                        ))
+                        let utf16 = bytes.starts_with(b"\xFF\xFE") || bytes.starts_with(b"\xFE\xFF");
+                        let hint = if utf16 { "the file looks like UTF-16: " } else { "" };
+                        Err(bad(offset, line_of(&bytes[..offset]), "utf-8", hint, bytes[offset]))
                     }
                 }
             }
-            Self::Utf8Lossy => Ok(encoding_rs::UTF_8
-                .decode_with_bom_removal(&bytes)
-                .0
-                .into_owned()),
+            Self::Utf8Lossy => Ok(encoding_rs::UTF_8.decode_with_bom_removal(&bytes).0.into_owned()),
             Self::Other(encoding) => {
                 let mut decoder = encoding.new_decoder_with_bom_removal();
                 let mut text = String::new();
@@ -122,13 +98,7 @@ impl TextEncoding {
                     (DecoderResult::Malformed(length, behind), read) => {
                         let offset = read.saturating_sub(usize::from(length) + usize::from(behind));
                         let byte = bytes.get(offset).copied().unwrap_or_default();
-                        Err(bad(
-                            offset,
-                            line_of(text.as_bytes()),
-                            encoding.name(),
-                            "",
-                            byte,
-                        ))
+                        Err(bad(offset, line_of(text.as_bytes()), encoding.name(), "", byte))
                     }
                     _ => Ok(text),
                 }
@@ -147,35 +117,24 @@ mod tests {
 
     fn decode(label: &str, bytes: &[u8]) -> Result<String, String> {
         let encoding = TextEncoding::for_label(label).unwrap();
-        encoding
-            .decode(bytes.to_vec(), "f.txt".as_ref())
-            .map_err(|error| error.to_string())
+        encoding.decode(bytes.to_vec(), "f.txt".as_ref()).map_err(|error| error.to_string())
     }
 
     #[test]
     fn a_byte_order_mark_is_removed() {
         assert_eq!(decode("utf-8", b"\xEF\xBB\xBFa").unwrap(), "a");
-        assert_eq!(
-            decode("utf-8-lossy", b"\xEF\xBB\xBFa\xFF").unwrap(),
-            "a\u{FFFD}"
-        );
+        assert_eq!(decode("utf-8-lossy", b"\xEF\xBB\xBFa\xFF").unwrap(), "a\u{FFFD}");
         assert_eq!(decode("utf-16le", b"\xFF\xFEa\0").unwrap(), "a");
     }
 
     #[test]
     fn the_first_bad_byte_is_located() {
         let message = decode("utf-8", b"\xEF\xBB\xBFab\ncd\xD5x").unwrap_err();
-        assert!(
-            message.starts_with("f.txt:2: byte 8 of the file (0xD5) is not valid utf-8"),
-            "{message}"
-        );
+        assert!(message.starts_with("f.txt:2: byte 8 of the file (0xD5) is not valid utf-8"), "{message}");
         let message = decode("utf-8", b"\xFF\xFEa\0").unwrap_err();
         assert!(message.contains("the file looks like UTF-16"), "{message}");
         let message = decode("shift_jis", b"ab\n\x81\xFFcd").unwrap_err();
-        assert!(
-            message.starts_with("f.txt:2: byte 3 of the file (0x81) is not valid shift_jis"),
-            "{message}"
-        );
+        assert!(message.starts_with("f.txt:2: byte 3 of the file (0x81) is not valid shift_jis"), "{message}");
     }
 
     #[test]

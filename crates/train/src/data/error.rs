@@ -102,9 +102,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// Rows, but none that passed.
-    #[error(
-        "no {part} examples are left of {rows} rows; look at data.keep, data.dedup and data.validation_split"
-    )]
+    #[error("no {part} examples are left of {rows} rows; look at data.keep, data.dedup and data.validation_split")]
     NothingLeft {
         /// `training` or `validation`.
         part: &'static str,
@@ -258,9 +256,7 @@ pub enum RowError {
     #[error("more than {MAX_LABELS} different labels; is data.label the right column?")]
     TooManyLabels,
     /// A text above the bound.
-    #[error(
-        "a text of {bytes} bytes is longer than the {MAX_TEXT_BYTES} allowed; is a quote left open?"
-    )]
+    #[error("a text of {bytes} bytes is longer than the {MAX_TEXT_BYTES} allowed; is a quote left open?")]
     TextTooLong {
         /// Its length.
         bytes: usize,

@@ -15,11 +15,7 @@ pub(super) enum DataFile {
 }
 
 /// All files of `sources`, in the order named; the files of a glob in alphabetical order.
-pub(super) fn expand(
-    sources: &Sources,
-    format: Format,
-    task: Task,
-) -> Result<Vec<DataFile>, DataError> {
+pub(super) fn expand(sources: &Sources, format: Format, task: Task) -> Result<Vec<DataFile>, DataError> {
     let mut files = Vec::new();
     for pattern in &sources.0 {
         if let Some((texts, labels)) = named_pair(pattern) {
@@ -47,40 +43,25 @@ fn named_pair(pattern: &str) -> Option<(&Path, &Path)> {
 fn matches(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
     let path = Path::new(pattern);
     if path.is_dir() {
-        return Err(DataError::Directory {
-            path: path.to_owned(),
-        });
+        return Err(DataError::Directory { path: path.to_owned() });
     }
     if path.exists() {
         return Ok(vec![path.to_owned()]);
     }
-    let entries = glob::glob(pattern).map_err(|source| DataError::Pattern {
-        pattern: pattern.to_owned(),
-        source,
-    })?;
+    let entries = glob::glob(pattern).map_err(|source| DataError::Pattern { pattern: pattern.to_owned(), source })?;
     let mut paths = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|error| DataError::Read {
-            path: error.path().to_owned(),
-            source: error.into(),
-        })?;
+        let path = entry.map_err(|error| DataError::Read { path: error.path().to_owned(), source: error.into() })?;
         if path.is_file() {
             paths.push(path);
         }
     }
-    if paths.is_empty() {
-        Err(no_file(pattern))
-    } else {
-        Ok(paths)
-    }
+    if paths.is_empty() { Err(no_file(pattern)) } else { Ok(paths) }
 }
 
 fn no_file(pattern: &str) -> DataError {
     let tried = std::path::absolute(pattern).unwrap_or_else(|_| pattern.into());
-    DataError::NoFile {
-        pattern: pattern.to_owned(),
-        tried,
-    }
+    DataError::NoFile { pattern: pattern.to_owned(), tried }
 }
 
 fn with_format(path: PathBuf, format: Format, task: Task) -> Result<DataFile, DataError> {
@@ -96,14 +77,8 @@ fn with_format(path: PathBuf, format: Format, task: Task) -> Result<DataFile, Da
     }
     match labels_beside(&path) {
         Some(labels) if labels.is_file() => Ok(DataFile::Pair(path, labels)),
-        Some(labels) => Err(DataError::NoLabelsFile {
-            texts: path,
-            tried: labels.display().to_string(),
-        }),
-        None => Err(DataError::NoLabelsFile {
-            texts: path,
-            tried: "X_labels.txt beside X_text.txt".to_owned(),
-        }),
+        Some(labels) => Err(DataError::NoLabelsFile { texts: path, tried: labels.display().to_string() }),
+        None => Err(DataError::NoLabelsFile { texts: path, tried: "X_labels.txt beside X_text.txt".to_owned() }),
     }
 }
 
@@ -124,9 +99,7 @@ fn by_name(path: &Path, task: Task) -> Option<Format> {
 /// `X_labels.txt` for `X_text.txt` (or `X_texts.txt`).
 fn labels_beside(texts: &Path) -> Option<PathBuf> {
     let stem = texts.file_stem()?.to_str()?;
-    let base = stem
-        .strip_suffix("text")
-        .or_else(|| stem.strip_suffix("texts"))?;
+    let base = stem.strip_suffix("text").or_else(|| stem.strip_suffix("texts"))?;
     let mut name = format!("{base}labels");
     if let Some(extension) = texts.extension().and_then(|extension| extension.to_str()) {
         name = format!("{name}.{extension}");

@@ -15,35 +15,19 @@ struct Fields<'a> {
     label: &'a str,
 }
 
-pub(super) fn read(
-    text: &str,
-    path: &Path,
-    spec: &RowSpec<'_>,
-    on_row: &mut OnRow<'_>,
-) -> Result<(), DataError> {
+pub(super) fn read(text: &str, path: &Path, spec: &RowSpec<'_>, on_row: &mut OnRow<'_>) -> Result<(), DataError> {
     let name = |key: &'static str, column| match column {
-        &Column::Index(index) => Err(DataError::IndexOfField {
-            path: path.to_owned(),
-            key,
-            index,
-        }),
+        &Column::Index(index) => Err(DataError::IndexOfField { path: path.to_owned(), key, index }),
         Column::Name(name) => Ok(name.as_str()),
     };
     let fields = Fields {
         text: name("text", &spec.text)?,
-        pair: spec
-            .table
-            .text_pair
-            .as_ref()
-            .map(|column| name("text_pair", column))
-            .transpose()?,
+        pair: spec.table.text_pair.as_ref().map(|column| name("text_pair", column)).transpose()?,
         label: name("label", &spec.label)?,
     };
     for (number, line) in (1..).zip(lines(text)) {
         if !line.trim().is_empty() {
-            row(line, &fields, spec.task)
-                .and_then(&mut *on_row)
-                .map_err(at(path, number))?;
+            row(line, &fields, spec.task).and_then(&mut *on_row).map_err(at(path, number))?;
         }
     }
     Ok(())
@@ -53,9 +37,7 @@ fn row(line: &str, fields: &Fields<'_>, task: Task) -> Result<Row, RowError> {
     let object: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
         // The parser sees one line only, so its own line number would mislead.
         let message = error.to_string();
-        let cause = message
-            .rsplit_once(" at line ")
-            .map_or(message.as_str(), |(cause, _)| cause);
+        let cause = message.rsplit_once(" at line ").map_or(message.as_str(), |(cause, _)| cause);
         RowError::Json(format!("{cause} at column {}", error.column()))
     })?;
     if task == Task::TokenClassification {
@@ -65,26 +47,15 @@ fn row(line: &str, fields: &Fields<'_>, task: Task) -> Result<Row, RowError> {
     }
     Ok(Row::Text {
         text: string(&object, "text", fields.text)?,
-        pair: fields
-            .pair
-            .map(|field| string(&object, "text_pair", field))
-            .transpose()?,
+        pair: fields.pair.map(|field| string(&object, "text_pair", field)).transpose()?,
         label: label(&object, fields.label, task)?,
     })
 }
 
-fn field<'a>(
-    object: &'a Map<String, Value>,
-    key: &'static str,
-    field: &str,
-) -> Result<&'a Value, RowError> {
+fn field<'a>(object: &'a Map<String, Value>, key: &'static str, field: &str) -> Result<&'a Value, RowError> {
     object.get(field).ok_or_else(|| {
         let names: Vec<&str> = object.keys().map(String::as_str).collect();
-        RowError::NoField {
-            key,
-            field: field.to_owned(),
-            has: names.join(", "),
-        }
+        RowError::NoField { key, field: field.to_owned(), has: names.join(", ") }
     })
 }
 
@@ -95,17 +66,12 @@ fn string(object: &Map<String, Value>, key: &'static str, name: &str) -> Result<
     }
 }
 
-fn strings(
-    object: &Map<String, Value>,
-    key: &'static str,
-    name: &str,
-) -> Result<Vec<String>, RowError> {
+fn strings(object: &Map<String, Value>, key: &'static str, name: &str) -> Result<Vec<String>, RowError> {
     const EXPECTED: &str = "a list of strings or whole numbers";
     match field(object, key, name)? {
-        Value::Array(items) => items
-            .iter()
-            .map(|item| plain(item).ok_or_else(|| wrong_type(name, item, EXPECTED)))
-            .collect(),
+        Value::Array(items) => {
+            items.iter().map(|item| plain(item).ok_or_else(|| wrong_type(name, item, EXPECTED))).collect()
+        }
         other => Err(wrong_type(name, other, EXPECTED)),
     }
 }
@@ -120,11 +86,7 @@ fn label(object: &Map<String, Value>, name: &str, task: Task) -> Result<Label, R
         _ => match plain(value) {
             Some(label) if label.is_empty() => Err(RowError::NoLabel),
             Some(label) => Ok(Label::One(label)),
-            None => Err(wrong_type(
-                name,
-                value,
-                "a string, a whole number or a boolean",
-            )),
+            None => Err(wrong_type(name, value, "a string, a whole number or a boolean")),
         },
     }
 }
@@ -148,9 +110,5 @@ fn wrong_type(field: &str, value: &Value, expected: &'static str) -> RowError {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    RowError::FieldType {
-        field: field.to_owned(),
-        found,
-        expected,
-    }
+    RowError::FieldType { field: field.to_owned(), found, expected }
 }

@@ -39,15 +39,9 @@ impl LabelMap {
     /// # Errors
     /// [`DataError::LabelNames`] if a name occurs twice or there are more than [`MAX_LABELS`].
     pub fn new(names: Vec<String>) -> Result<Self, DataError> {
-        let fail = |problem| DataError::LabelNames {
-            origin: "label names".to_owned(),
-            problem,
-        };
+        let fail = |problem| DataError::LabelNames { origin: "label names".to_owned(), problem };
         if names.len() > MAX_LABELS {
-            return Err(fail(format!(
-                "{} are more than the {MAX_LABELS} allowed",
-                names.len()
-            )));
+            return Err(fail(format!("{} are more than the {MAX_LABELS} allowed", names.len())));
         }
         let mut ids = HashMap::with_capacity(names.len());
         for (id, name) in (0..).zip(&names) {
@@ -56,11 +50,7 @@ impl LabelMap {
             }
         }
         let ids_are_names = !names.iter().any(|name| name.parse::<i64>().is_ok());
-        Ok(Self {
-            names,
-            ids,
-            ids_are_names,
-        })
+        Ok(Self { names, ids, ids_are_names })
     }
 
     /// A map from what a job says.
@@ -89,31 +79,18 @@ impl LabelMap {
             if entry.trim().is_empty() {
                 continue;
             }
-            let fields = entry
-                .split_once('\t')
-                .map(|(id, name)| (id.trim().parse::<usize>(), name.trim()));
+            let fields = entry.split_once('\t').map(|(id, name)| (id.trim().parse::<usize>(), name.trim()));
             let Some((Ok(id), name)) = fields else {
-                return Err(fail(
-                    line,
-                    format!("`{entry}` is not an id, a tab and a name"),
-                ));
+                return Err(fail(line, format!("`{entry}` is not an id, a tab and a name")));
             };
             entries.push((id, name.to_owned(), line));
         }
         entries.sort();
-        if let Some((expected, (id, _, line))) = (0..)
-            .zip(&entries)
-            .find(|(expected, (id, ..))| expected != id)
-        {
-            return Err(fail(
-                *line,
-                format!("id {id} where {expected} is next; ids go from 0 without a gap"),
-            ));
+        if let Some((expected, (id, _, line))) = (0..).zip(&entries).find(|(expected, (id, ..))| expected != id) {
+            return Err(fail(*line, format!("id {id} where {expected} is next; ids go from 0 without a gap")));
         }
         if entries.is_empty() {
-            return Err(DataError::Empty {
-                path: path.to_owned(),
-            });
+            return Err(DataError::Empty { path: path.to_owned() });
         }
         Self::new(entries.into_iter().map(|(_, name, _)| name).collect())
     }
@@ -147,18 +124,11 @@ impl LabelMap {
             Some(near) => format!("did you mean `{near}`?"),
             None => {
                 let some = &self.names[..self.names.len().min(MAX_LISTED)];
-                let dots = if some.len() < self.names.len() {
-                    ", …"
-                } else {
-                    ""
-                };
-                format!("{}{dots} (data.label_names sets them)", some.join(", "))
+                let dots = if some.len() < self.names.len() { ", …" } else { "" };
+                format!("{}{dots} (from data.label_names, else from the model)", some.join(", "))
             }
         };
-        RowError::UnknownLabel {
-            label: label.to_owned(),
-            advice,
-        }
+        RowError::UnknownLabel { label: label.to_owned(), advice }
     }
 }
 
@@ -222,66 +192,41 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let path = file.path().display().to_string();
-        let map = LabelMap::from_file(file.path())
-            .map_err(|error| error.to_string().replace(&path, "map"))?;
+        let map = LabelMap::from_file(file.path()).map_err(|error| error.to_string().replace(&path, "map"))?;
         Ok(map.names().to_vec())
     }
 
     #[test]
     fn a_mapping_file_is_read_in_any_order() {
-        assert_eq!(
-            mapping("0\tnegative\r\n2\tpositive\n1\tneutral").unwrap(),
-            ["negative", "neutral", "positive"]
-        );
+        assert_eq!(mapping("0\tnegative\r\n2\tpositive\n1\tneutral").unwrap(), ["negative", "neutral", "positive"]);
     }
 
     #[test]
     fn a_wrong_mapping_file_is_located() {
-        assert_eq!(
-            mapping("0\ta\n1 b\n").unwrap_err(),
-            "map:2: `1 b` is not an id, a tab and a name"
-        );
-        assert_eq!(
-            mapping("0\ta\n2\tb\n").unwrap_err(),
-            "map:2: id 2 where 1 is next; ids go from 0 without a gap"
-        );
-        assert_eq!(
-            mapping("0\ta\n1\ta\n").unwrap_err(),
-            "label names: `a` occurs twice"
-        );
+        assert_eq!(mapping("0\ta\n1 b\n").unwrap_err(), "map:2: `1 b` is not an id, a tab and a name");
+        assert_eq!(mapping("0\ta\n2\tb\n").unwrap_err(), "map:2: id 2 where 1 is next; ids go from 0 without a gap");
+        assert_eq!(mapping("0\ta\n1\ta\n").unwrap_err(), "label names: `a` occurs twice");
         assert_eq!(mapping("\n").unwrap_err(), "map holds no examples");
     }
 
     #[test]
     fn numbers_as_names_are_never_ids() {
         let map = LabelMap::new(vec!["1".into(), "2".into()]).unwrap();
-        assert_eq!(
-            (map.id("1"), map.id("2"), map.id("0")),
-            (Some(0), Some(1), None)
-        );
+        assert_eq!((map.id("1"), map.id("2"), map.id("0")), (Some(0), Some(1), None));
     }
 
     #[test]
     fn an_unknown_label_gets_the_nearest_or_all() {
         let map = LabelMap::new(vec!["negative".into(), "positive".into()]).unwrap();
+        assert!(map.unknown("postive").to_string().ends_with("did you mean `positive`?"));
         assert!(
-            map.unknown("postive")
-                .to_string()
-                .ends_with("did you mean `positive`?")
-        );
-        assert!(
-            map.unknown("7")
-                .to_string()
-                .contains("negative, positive (data.label_names sets them)")
+            map.unknown("7").to_string().contains("negative, positive (from data.label_names, else from the model)")
         );
     }
 
     #[test]
     fn learned_labels_are_sorted() {
-        for (met, sorted) in [
-            (["b", "a", "10"], ["10", "a", "b"]),
-            (["10", "9", "-1"], ["-1", "9", "10"]),
-        ] {
+        for (met, sorted) in [(["b", "a", "10"], ["10", "a", "b"]), (["10", "9", "-1"], ["-1", "9", "10"])] {
             let mut ids = LabelIds::Learned(HashMap::new());
             for label in met {
                 ids.id(label).unwrap();

@@ -73,17 +73,8 @@ pub fn load_job(
         (None, Some(labels)) => LabelIds::Fixed(labels.clone()),
         (None, None) => LabelIds::Learned(HashMap::new()),
     };
-    let mut loader = Loader {
-        spec: RowSpec::new(table, task),
-        encoder,
-        ids,
-        training_texts: HashSet::new(),
-    };
-    let split = table.validation_split.map(|share| Split {
-        share,
-        by: table.validation_split_by,
-        seed,
-    });
+    let mut loader = Loader { spec: RowSpec::new(table, task), encoder, ids, training_texts: HashSet::new() };
+    let split = table.validation_split.map(|share| Split { share, by: table.validation_split_by, seed });
     let limit = table.limit.unwrap_or(usize::MAX);
     let (mut train, mut held_out) = loader.load(&table.train, Role::Training { split, limit })?;
 
@@ -96,26 +87,14 @@ pub fn load_job(
 
     let mut load = |sources: &Sources| match sources.is_empty() {
         true => Ok(None),
-        false => loader
-            .load(sources, Role::Evaluation)
-            .map(|(part, _)| Some(part)),
+        false => loader.load(sources, Role::Evaluation).map(|(part, _)| Some(part)),
     };
-    let validation = if split.is_some() {
-        Some(held_out)
-    } else {
-        load(&table.validation)?
-    };
+    let validation = if split.is_some() { Some(held_out) } else { load(&table.validation)? };
     let test = load(&table.test)?;
 
-    for (name, part) in [
-        ("training", Some(&train)),
-        ("validation", validation.as_ref()),
-    ] {
+    for (name, part) in [("training", Some(&train)), ("validation", validation.as_ref())] {
         if let Some(part) = part.filter(|part| part.data.is_empty()) {
-            return Err(DataError::NothingLeft {
-                part: name,
-                rows: part.counts.rows,
-            });
+            return Err(DataError::NothingLeft { part: name, rows: part.counts.rows });
         }
     }
     Ok(Loaded {
@@ -142,12 +121,7 @@ pub fn load_for_eval(
     encoder: &dyn Encode,
 ) -> Result<(Dataset, PartCounts), DataError> {
     let ids = LabelIds::Fixed(labels.clone());
-    let mut loader = Loader {
-        spec: RowSpec::new(table, task),
-        encoder,
-        ids,
-        training_texts: HashSet::new(),
-    };
+    let mut loader = Loader { spec: RowSpec::new(table, task), encoder, ids, training_texts: HashSet::new() };
     let (part, _) = loader.load(&Sources(vec![source.to_owned()]), Role::Evaluation)?;
     Ok((part.data, part.counts))
 }
@@ -195,19 +169,11 @@ impl Loader<'_> {
     /// The rows of `sources`, and those held out from them.
     fn load(&mut self, sources: &Sources, role: Role) -> Result<(Part, Part), DataError> {
         let table = self.spec.table;
-        let part = || Part {
-            data: Dataset::new(self.spec.task),
-            counts: PartCounts::default(),
-        };
+        let part = || Part { data: Dataset::new(self.spec.task), counts: PartCounts::default() };
         let (mut main, mut held_out) = (part(), part());
         let mut shared = PartCounts::default();
         let mut seen = HashSet::new();
-        let Self {
-            spec,
-            encoder,
-            ids,
-            training_texts,
-        } = self;
+        let Self { spec, encoder, ids, training_texts } = self;
         for file in expand(sources, table.format, spec.task)? {
             read_rows(&file, spec, &mut |row| {
                 shared.rows += 1;
@@ -221,9 +187,7 @@ impl Loader<'_> {
                     return Ok(());
                 }
                 let part = match role {
-                    Role::Training {
-                        split: Some(split), ..
-                    } if split.holds_out(shared.rows, hash) => &mut held_out,
+                    Role::Training { split: Some(split), .. } if split.holds_out(shared.rows, hash) => &mut held_out,
                     Role::Training { limit, .. } if main.data.len() >= limit => return Ok(()),
                     Role::Training { .. } => {
                         training_texts.insert(hash);
@@ -251,24 +215,14 @@ impl Loader<'_> {
 }
 
 /// Encodes a row and adds it to `data`.
-fn push(
-    data: &mut Dataset,
-    row: &Row,
-    encoder: &dyn Encode,
-    ids: &mut LabelIds,
-) -> Result<Encoded, RowError> {
+fn push(data: &mut Dataset, row: &Row, encoder: &dyn Encode, ids: &mut LabelIds) -> Result<Encoded, RowError> {
     match row {
         Row::Text { text, pair, label } => {
-            let encoded = encoder
-                .text(text, pair.as_deref())
-                .map_err(RowError::Encode)?;
+            let encoded = encoder.text(text, pair.as_deref()).map_err(RowError::Encode)?;
             match label {
                 Label::One(name) => data.push(&encoded, Target::Class(ids.id(name)?)),
                 Label::Many(names) => {
-                    let mut labels = names
-                        .iter()
-                        .map(|name| ids.id(name))
-                        .collect::<Result<Vec<_>, _>>()?;
+                    let mut labels = names.iter().map(|name| ids.id(name)).collect::<Result<Vec<_>, _>>()?;
                     labels.sort_unstable();
                     labels.dedup();
                     data.push(&encoded, Target::Labels(&labels));
@@ -279,22 +233,15 @@ fn push(
         }
         Row::Words { words, tags } => {
             if words.len() != tags.len() {
-                return Err(RowError::UnequalTags {
-                    words: words.len(),
-                    tags: tags.len(),
-                });
+                return Err(RowError::UnequalTags { words: words.len(), tags: tags.len() });
             }
-            let word_tags = tags
-                .iter()
-                .map(|tag| ids.id(tag))
-                .collect::<Result<Vec<_>, _>>()?;
+            let word_tags = tags.iter().map(|tag| ids.id(tag)).collect::<Result<Vec<_>, _>>()?;
             let encoded = encoder.words(words).map_err(RowError::Encode)?;
             let mut token_tags = vec![NO_TAG; encoded.ids.len()];
             let mut word_before = None;
             for (tag, &word) in token_tags.iter_mut().zip(&encoded.words) {
-                if let Some(&word_tag) = word
-                    .filter(|_| word != word_before)
-                    .and_then(|word| word_tags.get(word as usize))
+                if let Some(&word_tag) =
+                    word.filter(|_| word != word_before).and_then(|word| word_tags.get(word as usize))
                 {
                     *tag = word_tag;
                 }
@@ -308,9 +255,7 @@ fn push(
 
 fn is_ascii(row: &Row) -> bool {
     match row {
-        Row::Text { text, pair, .. } => {
-            text.is_ascii() && pair.as_deref().is_none_or(str::is_ascii)
-        }
+        Row::Text { text, pair, .. } => text.is_ascii() && pair.as_deref().is_none_or(str::is_ascii),
         Row::Words { words, .. } => words.iter().all(|word| word.is_ascii()),
     }
 }
@@ -330,8 +275,5 @@ fn text_hash(row: &Row) -> TextHash {
         Row::Words { words, .. } => words.iter().for_each(|word| update(word)),
     }
     let digest = hash.finalize();
-    digest
-        .iter()
-        .take(16)
-        .fold(0, |value, byte| value << 8 | u128::from(*byte))
+    digest.iter().take(16).fold(0, |value, byte| value << 8 | u128::from(*byte))
 }

@@ -21,10 +21,7 @@ pub(super) fn read(
         None
     };
     if let Some(problem) = unsuited {
-        return Err(DataError::Unsuited {
-            path: texts_path.to_owned(),
-            problem,
-        });
+        return Err(DataError::Unsuited { path: texts_path.to_owned(), problem });
     }
     let (text_rows, label_rows) = (lines(texts).count(), lines(labels).count());
     if text_rows != label_rows {
@@ -37,15 +34,9 @@ pub(super) fn read(
     }
     for (line, (text, label)) in (1..).zip(lines(texts).zip(lines(labels))) {
         let label = spec.label_in(label).map_err(at(labels_path, line))?;
-        let row = Row::Text {
-            text: text.to_owned(),
-            pair: None,
-            label,
-        };
+        let row = Row::Text { text: text.to_owned(), pair: None, label };
         on_row(row).map_err(|problem| match problem {
-            RowError::UnknownLabel { .. } | RowError::TooManyLabels => {
-                at(labels_path, line)(problem)
-            }
+            RowError::UnknownLabel { .. } | RowError::TooManyLabels => at(labels_path, line)(problem),
             _ => at(texts_path, line)(problem),
         })?;
     }

@@ -20,16 +20,9 @@ pub const MAX_TEXT_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Row {
     /// A text, or a pair of texts, with its label.
-    Text {
-        text: String,
-        pair: Option<String>,
-        label: Label,
-    },
+    Text { text: String, pair: Option<String>, label: Label },
     /// A sentence of words, each with its tag.
-    Words {
-        words: Vec<String>,
-        tags: Vec<String>,
-    },
+    Words { words: Vec<String>, tags: Vec<String> },
 }
 
 /// A label as read.
@@ -57,12 +50,7 @@ pub(super) struct RowSpec<'a> {
 impl<'a> RowSpec<'a> {
     pub(super) fn new(table: &'a DataTable, task: Task) -> Self {
         let (text, label) = DataTable::default_columns(task);
-        Self {
-            task,
-            table,
-            text: table.text.clone().unwrap_or(text),
-            label: table.label.clone().unwrap_or(label),
-        }
+        Self { task, table, text: table.text.clone().unwrap_or(text), label: table.label.clone().unwrap_or(label) }
     }
 
     /// The label in a cell or on a line of its own.
@@ -89,11 +77,7 @@ pub(super) fn score(number: &str) -> Result<Label, RowError> {
 }
 
 /// Calls `on_row` with every row of `file`, in order.
-pub(super) fn read_rows(
-    file: &DataFile,
-    spec: &RowSpec<'_>,
-    on_row: &mut OnRow<'_>,
-) -> Result<(), DataError> {
+pub(super) fn read_rows(file: &DataFile, spec: &RowSpec<'_>, on_row: &mut OnRow<'_>) -> Result<(), DataError> {
     let encoding = TextEncoding::of_table(spec.table)?;
     let mut rows = 0u64;
     let mut counted = |row: Row| {
@@ -118,9 +102,7 @@ pub(super) fn read_rows(
             match format {
                 Format::Jsonl => jsonl::read(&text, path, spec, &mut counted)?,
                 Format::Conll => conll::read(&text, path, spec, &mut counted)?,
-                Format::Tsv => {
-                    delimited::read(&text, path, delimited::Dialect::Tsv, spec, &mut counted)?
-                }
+                Format::Tsv => delimited::read(&text, path, delimited::Dialect::Tsv, spec, &mut counted)?,
                 Format::Csv | Format::Auto | Format::Pair => {
                     delimited::read(&text, path, delimited::Dialect::Csv, spec, &mut counted)?;
                 }
@@ -128,32 +110,19 @@ pub(super) fn read_rows(
             path
         }
     };
-    if rows == 0 {
-        Err(DataError::Empty { path: path.clone() })
-    } else {
-        Ok(())
-    }
+    if rows == 0 { Err(DataError::Empty { path: path.clone() }) } else { Ok(()) }
 }
 
 /// The whole of a file as text.
 pub(super) fn read_text(path: &Path, encoding: TextEncoding) -> Result<String, DataError> {
-    let read_error = |source| DataError::Read {
-        path: path.to_owned(),
-        source,
-    };
+    let read_error = |source| DataError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(read_error)?;
     let mut bytes = Vec::new();
     // A pipe or a growing file has no size to ask for, so the bound is on what is read.
-    file.take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(read_error)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(read_error)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         let bytes = bytes.len() as u64;
-        return Err(DataError::TooLarge {
-            path: path.to_owned(),
-            bytes,
-            most: MAX_FILE_BYTES,
-        });
+        return Err(DataError::TooLarge { path: path.to_owned(), bytes, most: MAX_FILE_BYTES });
     }
     encoding.decode(bytes, path)
 }
@@ -162,17 +131,10 @@ pub(super) fn read_text(path: &Path, encoding: TextEncoding) -> Result<String, D
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let any = !text.is_empty();
-    any.then(|| body.split('\n'))
-        .into_iter()
-        .flatten()
-        .map(|line| line.strip_suffix('\r').unwrap_or(line))
+    any.then(|| body.split('\n')).into_iter().flatten().map(|line| line.strip_suffix('\r').unwrap_or(line))
 }
 
 /// Adds file and line to what is wrong with a row.
 pub(super) fn at(path: &Path, line: u64) -> impl FnOnce(RowError) -> DataError + '_ {
-    move |problem| DataError::Row {
-        path: path.to_owned(),
-        line,
-        problem,
-    }
+    move |problem| DataError::Row { path: path.to_owned(), line, problem }
 }

@@ -31,9 +31,7 @@ pub(super) fn fill_defaults(job: &mut Job, path: &Path) {
     if job.evaluate.every_steps.is_none() {
         job.evaluate.every_epochs.get_or_insert(1.0);
     }
-    job.evaluate
-        .metric
-        .get_or_insert(Metric::default_for(job.task));
+    job.evaluate.metric.get_or_insert(Metric::default_for(job.task));
     if job.checkpoint.every_steps.is_none() {
         job.checkpoint.every_minutes.get_or_insert(10.0);
     }
@@ -46,10 +44,7 @@ impl DataTable {
             Task::TokenClassification => ("tokens", "tags"),
             _ => ("text", "label"),
         };
-        (
-            Column::Name(text.to_owned()),
-            Column::Name(label.to_owned()),
-        )
+        (Column::Name(text.to_owned()), Column::Name(label.to_owned()))
     }
 }
 
@@ -73,22 +68,13 @@ struct Findings(Vec<(&'static str, String)>);
 impl Findings {
     fn job(&mut self, job: &Job) {
         if job.model.is_empty() {
-            self.add(
-                "model",
-                "is missing: name a model directory, a model.tar.gz or hf:org/name",
-            );
+            self.add("model", "is missing: name a model directory, a model.tar.gz or hf:org/name");
         }
-        if job
-            .threads
-            .is_some_and(|threads| threads == 0 || threads > MAX_THREADS)
-        {
+        if job.threads.is_some_and(|threads| threads == 0 || threads > MAX_THREADS) {
             self.add("threads", format!("must be from 1 to {MAX_THREADS}"));
         }
         if let Err(error) = FreezePatterns::new(&job.freeze) {
-            self.add(
-                "freeze",
-                format!("holds a pattern that is not a glob: {error}"),
-            );
+            self.add("freeze", format!("holds a pattern that is not a glob: {error}"));
         }
     }
 
@@ -98,25 +84,13 @@ impl Findings {
             self.add("data.train", "is missing: name one or more files or globs");
         }
         if data.validation_split.is_some() && !data.validation.is_empty() {
-            self.add(
-                "data.validation_split",
-                "and `data.validation` exclude each other: give one",
-            );
+            self.add("data.validation_split", "and `data.validation` exclude each other: give one");
         }
-        if data
-            .validation_split
-            .is_some_and(|share| !(share > 0.0 && share < 1.0))
-        {
-            self.add(
-                "data.validation_split",
-                "must lie between 0 and 1, both excluded",
-            );
+        if data.validation_split.is_some_and(|share| !(share > 0.0 && share < 1.0)) {
+            self.add("data.validation_split", "must lie between 0 and 1, both excluded");
         }
         if data.text_pair.is_some() && job.task == Task::TokenClassification {
-            self.add(
-                "data.text_pair",
-                "does not go with task = \"token-classification\"",
-            );
+            self.add("data.text_pair", "does not go with task = \"token-classification\"");
         }
         if data.label_separator.is_empty() {
             self.add("data.label_separator", "must hold at least one character");
@@ -132,10 +106,7 @@ impl Findings {
                 if let Some(pair) = twice {
                     self.add("data.label_names", format!("holds `{}` twice", pair[0]));
                 } else if names.is_empty() {
-                    self.add(
-                        "data.label_names",
-                        "is empty: leave it out to learn the labels from the data",
-                    );
+                    self.add("data.label_names", "is empty: leave it out to learn the labels from the data");
                 }
             }
             _ => {}
@@ -144,20 +115,14 @@ impl Findings {
             self.add("data.encoding", format!("= \"{}\": {error}", data.encoding));
         }
         if data.max_tokens.is_some_and(|most| most < 3) {
-            self.add(
-                "data.max_tokens",
-                "must be at least 3: two special tokens and one of the text",
-            );
+            self.add("data.max_tokens", "must be at least 3: two special tokens and one of the text");
         }
         self.at_least_one("data.limit", data.limit);
     }
 
     fn batch(&mut self, job: &Job) {
         if job.batch.size.is_some() && job.batch.tokens.is_some() {
-            self.add(
-                "batch.tokens",
-                "and `batch.size` exclude each other: give one",
-            );
+            self.add("batch.tokens", "and `batch.size` exclude each other: give one");
         }
         self.at_least_one("batch.size", job.batch.size);
         self.at_least_one("batch.tokens", job.batch.tokens);
@@ -167,11 +132,7 @@ impl Findings {
     fn optimizer(&mut self, job: &Job) {
         let optimizer = &job.optimizer;
         self.above_zero("optimizer.lr", Some(optimizer.lr));
-        if optimizer
-            .betas
-            .iter()
-            .any(|beta| !(0.0..1.0).contains(beta))
-        {
+        if optimizer.betas.iter().any(|beta| !(0.0..1.0).contains(beta)) {
             self.add("optimizer.betas", "must both be at least 0 and below 1");
         }
         self.above_zero("optimizer.eps", Some(optimizer.eps));
@@ -182,16 +143,10 @@ impl Findings {
     fn schedule(&mut self, job: &Job) {
         let schedule = &job.schedule;
         if schedule.warmup_steps.is_some() && schedule.warmup_ratio.is_some() {
-            self.add(
-                "schedule.warmup_ratio",
-                "and `schedule.warmup_steps` exclude each other: give one",
-            );
+            self.add("schedule.warmup_ratio", "and `schedule.warmup_steps` exclude each other: give one");
         }
         if schedule.epochs.is_some() && schedule.steps.is_some() {
-            self.add(
-                "schedule.epochs",
-                "and `schedule.steps` exclude each other: give one",
-            );
+            self.add("schedule.epochs", "and `schedule.steps` exclude each other: give one");
         }
         self.share("schedule.warmup_ratio", schedule.warmup_ratio);
         self.above_zero("schedule.epochs", schedule.epochs);
@@ -200,10 +155,7 @@ impl Findings {
         if let (Some(warmup), Some(steps)) = (schedule.warmup_steps, schedule.steps)
             && warmup > steps
         {
-            self.add(
-                "schedule.warmup_steps",
-                format!("must not exceed `schedule.steps` ({steps})"),
-            );
+            self.add("schedule.warmup_steps", format!("must not exceed `schedule.steps` ({steps})"));
         }
         self.share("dropout.hidden", job.dropout.hidden);
         self.share("dropout.attention", job.dropout.attention);
@@ -217,10 +169,7 @@ impl Findings {
             self.add("loss.class_weights", mismatch.clone());
         }
         if let ClassWeights::List(weights) = &job.loss.class_weights {
-            if weights
-                .iter()
-                .any(|weight| !(weight.is_finite() && *weight >= 0.0))
-            {
+            if weights.iter().any(|weight| !(weight.is_finite() && *weight >= 0.0)) {
                 self.add("loss.class_weights", "must all be finite and 0 or more");
             } else if weights.iter().sum::<f64>() == 0.0 {
                 self.add("loss.class_weights", "must not all be 0");
@@ -235,10 +184,7 @@ impl Findings {
     fn evaluate(&mut self, job: &Job) {
         let evaluate = &job.evaluate;
         if evaluate.every_steps.is_some() && evaluate.every_epochs.is_some() {
-            self.add(
-                "evaluate.every_epochs",
-                "and `evaluate.every_steps` exclude each other: give one",
-            );
+            self.add("evaluate.every_epochs", "and `evaluate.every_steps` exclude each other: give one");
         }
         self.at_least_one("evaluate.every_steps", evaluate.every_steps);
         self.above_zero("evaluate.every_epochs", evaluate.every_epochs);
@@ -256,10 +202,7 @@ impl Findings {
                 ),
             );
         }
-        self.at_least_one(
-            "evaluate.early_stopping_patience",
-            evaluate.early_stopping_patience,
-        );
+        self.at_least_one("evaluate.early_stopping_patience", evaluate.early_stopping_patience);
         let validates = job.data.validation_split.is_some() || !job.data.validation.is_empty();
         if evaluate.early_stopping_patience.is_some() && !validates {
             self.add(

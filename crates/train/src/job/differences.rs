@@ -38,23 +38,13 @@ fn compare(path: String, before: &Value, now: &Value, found: &mut Vec<Difference
             keys.sort();
             keys.dedup();
             for key in keys {
-                let path = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
-                let value = |side: &serde_json::Map<String, Value>| {
-                    side.get(key).cloned().unwrap_or_default()
-                };
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let value = |side: &serde_json::Map<String, Value>| side.get(key).cloned().unwrap_or_default();
                 compare(path, &value(old), &value(new), found);
             }
         }
         _ if before != now => {
-            found.push(Difference {
-                key: path,
-                before: before.to_string(),
-                now: now.to_string(),
-            });
+            found.push(Difference { key: path, before: before.to_string(), now: now.to_string() });
         }
         _ => {}
     }
@@ -66,22 +56,13 @@ mod tests {
 
     #[test]
     fn differences_are_named_by_key_with_both_values() {
-        let before = Job {
-            seed: 1,
-            ..Job::default()
-        };
+        let before = Job { seed: 1, ..Job::default() };
         let mut now = before.clone();
         now.optimizer.lr = 0.5;
         now.data.limit = Some(7);
         let found = differences(&before.resolved(), &now.resolved());
-        let lines: Vec<String> = found
-            .iter()
-            .map(|d| format!("{}: {} -> {}", d.key, d.before, d.now))
-            .collect();
-        assert_eq!(
-            lines,
-            ["data.limit: null -> 7", "optimizer.lr: 0.00002 -> 0.5"]
-        );
+        let lines: Vec<String> = found.iter().map(|d| format!("{}: {} -> {}", d.key, d.before, d.now)).collect();
+        assert_eq!(lines, ["data.limit: null -> 7", "optimizer.lr: 0.00002 -> 0.5"]);
         assert!(differences(&now.resolved(), &now.resolved()).is_empty());
     }
 }

@@ -21,11 +21,7 @@ impl FreezePatterns {
     /// # Errors
     /// The first pattern that is not a glob.
     pub fn new<S: AsRef<str>>(patterns: &[S]) -> Result<Self, PatternError> {
-        patterns
-            .iter()
-            .map(|pattern| Pattern::new(pattern.as_ref()))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        patterns.iter().map(|pattern| Pattern::new(pattern.as_ref())).collect::<Result<_, _>>().map(Self)
     }
 
     /// Whether the parameter `name` is frozen.
@@ -35,20 +31,14 @@ impl FreezePatterns {
 
     /// Patterns that freeze none of `names`: most likely misspelt, worth a notice.
     pub fn unused<'a>(&'a self, names: &[impl AsRef<str>]) -> Vec<&'a str> {
-        let idle = |pattern: &&Pattern| {
-            !names
-                .iter()
-                .any(|name| matches_tail(pattern, name.as_ref()))
-        };
+        let idle = |pattern: &&Pattern| !names.iter().any(|name| matches_tail(pattern, name.as_ref()));
         self.0.iter().filter(idle).map(Pattern::as_str).collect()
     }
 }
 
 fn matches_tail(pattern: &Pattern, name: &str) -> bool {
     let after_dots = name.match_indices('.').map(|(dot, _)| &name[dot + 1..]);
-    std::iter::once(name)
-        .chain(after_dots)
-        .any(|tail| pattern.matches(tail))
+    std::iter::once(name).chain(after_dots).any(|tail| pattern.matches(tail))
 }
 
 #[cfg(test)]
@@ -68,10 +58,7 @@ mod tests {
     #[test]
     fn patterns_that_freeze_nothing_are_named() {
         let freeze = FreezePatterns::new(&["embeddings.*", "encoder.layers.0.*"]).unwrap();
-        let names = [
-            "bert.embeddings.LayerNorm.bias",
-            "bert.encoder.layer.0.output.dense.bias",
-        ];
+        let names = ["bert.embeddings.LayerNorm.bias", "bert.encoder.layer.0.output.dense.bias"];
         assert_eq!(freeze.unused(&names), ["encoder.layers.0.*"]);
     }
 }

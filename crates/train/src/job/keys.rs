@@ -5,17 +5,12 @@ use std::sync::LazyLock;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor, value::Error};
 use serde::forward_to_deserialize_any;
 
-use super::tables::{
-    Batch, Checkpoint, DataTable, Dropout, Evaluate, Job, Loss, Optimizer, Schedule,
-};
+use super::tables::{Batch, Checkpoint, DataTable, Dropout, Evaluate, Job, Loss, Optimizer, Schedule};
 
 /// Full paths of all keys, tables included, in the order of the manual: `model`, …, `data`, `data.train`, …
 pub fn known_keys() -> &'static [String] {
     static KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
-        let mut keys: Vec<String> = fields_of::<Job>()
-            .iter()
-            .map(|&key| key.to_owned())
-            .collect();
+        let mut keys: Vec<String> = fields_of::<Job>().iter().map(|&key| key.to_owned()).collect();
         let tables = [
             ("data", fields_of::<DataTable>()),
             ("batch", fields_of::<Batch>()),
@@ -36,10 +31,7 @@ pub fn known_keys() -> &'static [String] {
 
 /// Whether `path` is a table, which holds keys of its own.
 pub(super) fn is_table(path: &str) -> bool {
-    let inside = |key: &String| {
-        key.strip_prefix(path)
-            .is_some_and(|rest| rest.starts_with('.'))
-    };
+    let inside = |key: &String| key.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
     known_keys().iter().any(inside)
 }
 
@@ -47,16 +39,8 @@ pub(super) fn is_table(path: &str) -> bool {
 /// same name in another table, else the nearest anywhere.
 pub(super) fn nearest_key(path: &str) -> Option<&'static str> {
     let (table, name) = split(path);
-    let siblings = known_keys()
-        .iter()
-        .map(String::as_str)
-        .filter(|key| split(key).0 == table);
-    let namesake = || {
-        known_keys()
-            .iter()
-            .map(String::as_str)
-            .find(|key| split(key).1 == name)
-    };
+    let siblings = known_keys().iter().map(String::as_str).filter(|key| split(key).0 == table);
+    let namesake = || known_keys().iter().map(String::as_str).find(|key| split(key).1 == name);
     let anywhere = || nearest(path, known_keys().iter().map(String::as_str));
     siblings
         .map(|key| (distance(name, split(key).1), key))
@@ -68,10 +52,7 @@ pub(super) fn nearest_key(path: &str) -> Option<&'static str> {
 }
 
 /// The candidate nearest to `word`, if one is near enough to be a slip of the pen.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
         .map(|candidate| (distance(word, candidate), candidate))
@@ -132,13 +113,7 @@ mod tests {
 
     #[test]
     fn keys_of_every_table_are_known() {
-        for key in [
-            "model",
-            "data",
-            "data.train",
-            "optimizer.betas",
-            "checkpoint.keep",
-        ] {
+        for key in ["model", "data", "data.train", "optimizer.betas", "checkpoint.keep"] {
             assert!(known_keys().iter().any(|known| known == key), "{key}");
         }
         assert!(is_table("data") && !is_table("model") && !is_table("data.train"));

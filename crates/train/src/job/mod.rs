@@ -44,9 +44,5 @@ pub use error::{JobError, Place, Problem};
 pub use freeze::FreezePatterns;
 pub use keys::known_keys;
 pub(crate) use keys::nearest;
-pub use tables::{
-    Batch, BatchLimit, Checkpoint, DataTable, Dropout, Evaluate, Job, Loss, Optimizer, Schedule,
-};
-pub use values::{
-    ClassWeights, Column, Format, Keep, LabelNames, Precision, ScheduleKind, Sources, SplitBy, Task,
-};
+pub use tables::{Batch, BatchLimit, Checkpoint, DataTable, Dropout, Evaluate, Job, Loss, Optimizer, Schedule};
+pub use values::{ClassWeights, Column, Format, Keep, LabelNames, Precision, ScheduleKind, Sources, SplitBy, Task};

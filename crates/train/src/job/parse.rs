@@ -34,17 +34,10 @@ impl Job {
     /// [`JobError`]; everything wrong with keys and values is collected into one error, each with
     /// its place: file, line and column, or the `--set` argument.
     pub fn load(path: &Path, sets: &[String]) -> Result<Job, JobError> {
-        let read_error = |source| JobError::Read {
-            path: absolute(path),
-            source,
-        };
+        let read_error = |source| JobError::Read { path: absolute(path), source };
         let bytes = fs::metadata(path).map_err(read_error)?.len();
         if bytes > MAX_JOB_BYTES {
-            return Err(JobError::TooLarge {
-                path: path.to_owned(),
-                bytes,
-                most: MAX_JOB_BYTES,
-            });
+            return Err(JobError::TooLarge { path: path.to_owned(), bytes, most: MAX_JOB_BYTES });
         }
         let text = fs::read_to_string(path).map_err(read_error)?;
         Self::parse(&text, path, sets)
@@ -87,28 +80,15 @@ struct Document<'a> {
 impl<'a> Document<'a> {
     fn new(text: &'a str, path: &'a Path, sets: &'a [String]) -> Result<Self, JobError> {
         let root = Spanned::new(0..text.len(), DeTable::new());
-        let mut document = Self {
-            path,
-            text,
-            sets,
-            root,
-        };
+        let mut document = Self { path, text, sets, root };
         document.root = DeTable::parse(text).map_err(|error| {
             let place = document.place(error.span().unwrap_or(0..0));
             let message = format!("not valid TOML: {}", error.message());
-            JobError::Invalid(vec![Problem {
-                place,
-                key: String::new(),
-                message,
-            }])
+            JobError::Invalid(vec![Problem { place, key: String::new(), message }])
         })?;
         for (index, argument) in sets.iter().enumerate() {
             let behind_text = text.len() + 1 + index;
-            set(
-                document.root.get_mut(),
-                argument,
-                behind_text..behind_text + 1,
-            )?;
+            set(document.root.get_mut(), argument, behind_text..behind_text + 1)?;
             document.replace_excluded(argument);
         }
         Ok(document)
@@ -141,11 +121,7 @@ impl<'a> Document<'a> {
             let span = error.span().unwrap_or_else(|| self.root.span());
             let key = path_at(self.root.get_ref(), &span).unwrap_or_default();
             let message = format!("`{key}`: {}", in_words(error.message()));
-            JobError::Invalid(vec![Problem {
-                place: self.place(span),
-                key,
-                message,
-            }])
+            JobError::Invalid(vec![Problem { place: self.place(span), key, message }])
         })
     }
 
@@ -164,11 +140,7 @@ impl<'a> Document<'a> {
                     None => format!("known here: {}", known_in(table)),
                 };
                 let message = format!("unknown key `{key}`: {advice}");
-                problems.push(Problem {
-                    place: self.place(name.span()),
-                    key,
-                    message,
-                });
+                problems.push(Problem { place: self.place(name.span()), key, message });
             } else if let (true, DeValue::Table(inner)) = (is_table(&key), value.get_ref()) {
                 self.collect_unknown(&key, inner, problems);
             }
@@ -184,19 +156,11 @@ impl<'a> Document<'a> {
             Some(span) => self.place(span),
             None => Place::Missing(self.path.to_owned()),
         };
-        Problem {
-            place,
-            key: key.to_owned(),
-            message: format!("`{key}` {message}"),
-        }
+        Problem { place, key: key.to_owned(), message: format!("`{key}` {message}") }
     }
 
     fn place(&self, span: Range<usize>) -> Place {
-        if let Some(argument) = span
-            .start
-            .checked_sub(self.text.len() + 1)
-            .and_then(|index| self.sets.get(index))
-        {
+        if let Some(argument) = span.start.checked_sub(self.text.len() + 1).and_then(|index| self.sets.get(index)) {
             return Place::Set(argument.clone());
         }
         let before = self.text.get(..span.start).unwrap_or(self.text);
@@ -211,13 +175,8 @@ impl<'a> Document<'a> {
 
 /// Puts the value of one `--set` argument into the table.
 fn set<'a>(root: &mut DeTable<'a>, argument: &'a str, span: Range<usize>) -> Result<(), JobError> {
-    let fail = |problem: String| JobError::Set {
-        argument: argument.to_owned(),
-        problem,
-    };
-    let (key, right) = argument
-        .split_once('=')
-        .ok_or_else(|| fail("there is no `=`".into()))?;
+    let fail = |problem: String| JobError::Set { argument: argument.to_owned(), problem };
+    let (key, right) = argument.split_once('=').ok_or_else(|| fail("there is no `=`".into()))?;
     let (key, right) = (key.trim(), right.trim());
     let mut names = key.split('.');
     if key.is_empty() || names.clone().any(|name| name.trim().is_empty()) {
@@ -239,17 +198,13 @@ fn set<'a>(root: &mut DeTable<'a>, argument: &'a str, span: Range<usize>) -> Res
         Err(_) => DeValue::String(Cow::Borrowed(right)),
     };
     table.remove(last);
-    table.insert(
-        Spanned::new(span.clone(), Cow::Borrowed(last)),
-        Spanned::new(span, value),
-    );
+    table.insert(Spanned::new(span.clone(), Cow::Borrowed(last)), Spanned::new(span, value));
     Ok(())
 }
 
 /// `value` with `span` on everything inside it.
 fn moved<'a>(value: DeValue<'a>, span: &Range<usize>) -> DeValue<'a> {
-    let within =
-        |item: Spanned<DeValue<'a>>| Spanned::new(span.clone(), moved(item.into_inner(), span));
+    let within = |item: Spanned<DeValue<'a>>| Spanned::new(span.clone(), moved(item.into_inner(), span));
     match value {
         DeValue::Array(items) => DeValue::Array(items.into_iter().map(within).collect()),
         DeValue::Table(table) => DeValue::Table(
@@ -294,20 +249,12 @@ fn path_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
 }
 
 fn join(table: &str, name: &str) -> String {
-    if table.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{table}.{name}")
-    }
+    if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") }
 }
 
 fn known_in(table: &str) -> String {
     let within = |key: &&String| key.rsplit_once('.').map_or("", |(table, _)| table) == table;
-    let names: Vec<&str> = known_keys()
-        .iter()
-        .filter(within)
-        .map(String::as_str)
-        .collect();
+    let names: Vec<&str> = known_keys().iter().filter(within).map(String::as_str).collect();
     names.join(", ")
 }
 

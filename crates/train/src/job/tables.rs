@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::values::{
-    ClassWeights, Column, Format, Keep, LabelNames, Precision, ScheduleKind, Sources, SplitBy, Task,
-};
+use super::values::{ClassWeights, Column, Format, Keep, LabelNames, Precision, ScheduleKind, Sources, SplitBy, Task};
 use crate::metrics::Metric;
 
 /// A whole training job. After [`Job::load`] every default that depends on another key is filled in,
@@ -148,12 +146,7 @@ pub struct Batch {
 
 impl Default for Batch {
     fn default() -> Self {
-        Self {
-            size: None,
-            tokens: None,
-            accumulate: 1,
-            shuffle: true,
-        }
+        Self { size: None, tokens: None, accumulate: 1, shuffle: true }
     }
 }
 
@@ -198,13 +191,7 @@ pub struct Optimizer {
 
 impl Default for Optimizer {
     fn default() -> Self {
-        Self {
-            lr: 2e-5,
-            betas: [0.9, 0.999],
-            eps: 1e-8,
-            weight_decay: 0.01,
-            clip_norm: 1.0,
-        }
+        Self { lr: 2e-5, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.01, clip_norm: 1.0 }
     }
 }
 
@@ -277,10 +264,6 @@ pub struct Checkpoint {
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Self {
-            every_steps: None,
-            every_minutes: None,
-            keep: 2,
-        }
+        Self { every_steps: None, every_minutes: None, keep: 2 }
     }
 }

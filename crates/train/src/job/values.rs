@@ -117,9 +117,7 @@ impl Serialize for Sources {
 
 impl<'de> Deserialize<'de> for Sources {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_any(TextOrList("a path, a glob or a list of them"))
-            .map(Self)
+        deserializer.deserialize_any(TextOrList("a path, a glob or a list of them")).map(Self)
     }
 }
 

@@ -86,10 +86,7 @@ pub(super) struct Confusion {
 
 impl Confusion {
     pub(super) fn new(labels: &[String]) -> Self {
-        Self {
-            labels: labels.to_vec(),
-            counts: PairCounts::new(),
-        }
+        Self { labels: labels.to_vec(), counts: PairCounts::new() }
     }
 
     pub(super) fn labels(&self) -> usize {
@@ -117,12 +114,9 @@ impl Confusion {
         }
         let labelled: u64 = support.iter().sum();
         let accuracy = ratio(right.iter().sum(), labelled);
-        let per_label: Vec<LabelScores> = (0..k)
-            .map(|id| LabelScores::new(&self.labels[id], support[id], predicted[id], right[id]))
-            .collect();
-        let occurring: Vec<usize> = (0..k)
-            .filter(|&id| support[id] + predicted[id] > 0)
-            .collect();
+        let per_label: Vec<LabelScores> =
+            (0..k).map(|id| LabelScores::new(&self.labels[id], support[id], predicted[id], right[id])).collect();
+        let occurring: Vec<usize> = (0..k).filter(|&id| support[id] + predicted[id] > 0).collect();
         ClassificationReport {
             examples,
             labelled,

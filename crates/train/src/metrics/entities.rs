@@ -46,25 +46,14 @@ impl EntityCounts {
         let mut parts = Vec::with_capacity(labels.len());
         for label in labels {
             parts.push(match label.split_once('-') {
-                Some(("B", kind)) => Some(Part {
-                    begins: true,
-                    kind: kind_id(kind),
-                }),
-                Some(("I", kind)) => Some(Part {
-                    begins: false,
-                    kind: kind_id(kind),
-                }),
+                Some(("B", kind)) => Some(Part { begins: true, kind: kind_id(kind) }),
+                Some(("I", kind)) => Some(Part { begins: false, kind: kind_id(kind) }),
                 None if label == "O" => None,
                 _ => return None,
             });
         }
         let any = parts.iter().any(Option::is_some);
-        any.then_some(Self {
-            parts,
-            support: 0,
-            predicted: 0,
-            right: 0,
-        })
+        any.then_some(Self { parts, support: 0, predicted: 0, right: 0 })
     }
 
     /// Adds a sentence: (true, predicted) tag of each word.
@@ -73,10 +62,7 @@ impl EntityCounts {
         let predicted = self.entities(tags.iter().map(|&(_, predicted)| predicted));
         self.support += actual.len() as u64;
         self.predicted += predicted.len() as u64;
-        self.right += predicted
-            .iter()
-            .filter(|entity| actual.binary_search(entity).is_ok())
-            .count() as u64;
+        self.right += predicted.iter().filter(|entity| actual.binary_search(entity).is_ok()).count() as u64;
     }
 
     pub(super) fn scores(&self) -> EntityScores {
@@ -97,9 +83,7 @@ impl EntityCounts {
                 continue;
             };
             match found.last_mut() {
-                Some((_, end, kind)) if *end == word && *kind == part.kind && !part.begins => {
-                    *end += 1
-                }
+                Some((_, end, kind)) if *end == word && *kind == part.kind && !part.begins => *end += 1,
                 _ => found.push((word, word + 1, part.kind)),
             }
         }

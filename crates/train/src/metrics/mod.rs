@@ -75,16 +75,9 @@ impl Evaluation {
             Task::Classification => Counts::Classes(Confusion::new(labels)),
             Task::MultiLabel => Counts::Labels(MultiLabelCounts::new(labels)),
             Task::Regression => Counts::Scores(Vec::new()),
-            Task::TokenClassification => {
-                Counts::Tags(Confusion::new(labels), EntityCounts::new(labels))
-            }
+            Task::TokenClassification => Counts::Tags(Confusion::new(labels), EntityCounts::new(labels)),
         };
-        Self {
-            examples: 0,
-            loss_sum: 0.0,
-            loss_weight: 0.0,
-            counts,
-        }
+        Self { examples: 0, loss_sum: 0.0, loss_weight: 0.0, counts }
     }
 
     /// Adds one example. `logits`: `[labels]`, for token classification `[tokens, labels]` row by
@@ -105,15 +98,10 @@ impl Evaluation {
                 scores.push((score, logits[0]));
             }
             (Counts::Tags(confusion, entities), Target::Tags(tags)) => {
-                assert_eq!(
-                    logits.len(),
-                    tags.len() * confusion.labels(),
-                    "one row for each token"
-                );
+                assert_eq!(logits.len(), tags.len() * confusion.labels(), "one row for each token");
                 let rows = logits.chunks_exact(confusion.labels().max(1));
                 let tagged = tags.iter().zip(rows).filter(|(tag, _)| **tag != NO_TAG);
-                let pairs: Vec<(u32, u32)> =
-                    tagged.map(|(&tag, row)| (tag, highest(row))).collect();
+                let pairs: Vec<(u32, u32)> = tagged.map(|(&tag, row)| (tag, highest(row))).collect();
                 for &(tag, predicted) in &pairs {
                     confusion.add(tag, predicted);
                 }
@@ -135,9 +123,7 @@ impl Evaluation {
     pub fn report(&self) -> Report {
         let loss = (self.loss_weight > 0.0).then(|| self.loss_sum / self.loss_weight);
         match &self.counts {
-            Counts::Classes(confusion) => {
-                Report::Classification(confusion.report(self.examples, loss, None))
-            }
+            Counts::Classes(confusion) => Report::Classification(confusion.report(self.examples, loss, None)),
             Counts::Tags(confusion, entities) => {
                 let entities = entities.as_ref().map(EntityCounts::scores);
                 Report::Classification(confusion.report(self.examples, loss, entities))
@@ -150,20 +136,12 @@ impl Evaluation {
 
 /// `numerator / denominator`, 0 where there is nothing to divide by.
 fn ratio(numerator: u64, denominator: u64) -> f64 {
-    if denominator == 0 {
-        0.0
-    } else {
-        numerator as f64 / denominator as f64
-    }
+    if denominator == 0 { 0.0 } else { numerator as f64 / denominator as f64 }
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = values.len();
-    if count == 0 {
-        0.0
-    } else {
-        values.sum::<f64>() / count as f64
-    }
+    if count == 0 { 0.0 } else { values.sum::<f64>() / count as f64 }
 }
 
 /// Index of the highest logit, the first of equals.

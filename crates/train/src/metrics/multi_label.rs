@@ -37,13 +37,7 @@ pub(super) struct MultiLabelCounts {
 impl MultiLabelCounts {
     pub(super) fn new(labels: &[String]) -> Self {
         let zeros = vec![0; labels.len()];
-        Self {
-            labels: labels.to_vec(),
-            support: zeros.clone(),
-            predicted: zeros.clone(),
-            right: zeros,
-            exact: 0,
-        }
+        Self { labels: labels.to_vec(), support: zeros.clone(), predicted: zeros.clone(), right: zeros, exact: 0 }
     }
 
     /// `actual`: sorted label ids.
@@ -51,8 +45,7 @@ impl MultiLabelCounts {
         assert_eq!(logits.len(), self.labels.len(), "one logit for each label");
         let mut exact = true;
         for (id, &logit) in logits.iter().enumerate() {
-            let (in_data, in_prediction) =
-                (actual.binary_search(&(id as u32)).is_ok(), logit >= 0.0);
+            let (in_data, in_prediction) = (actual.binary_search(&(id as u32)).is_ok(), logit >= 0.0);
             self.support[id] += u64::from(in_data);
             self.predicted[id] += u64::from(in_prediction);
             self.right[id] += u64::from(in_data && in_prediction);
@@ -63,14 +56,7 @@ impl MultiLabelCounts {
 
     pub(super) fn report(&self, examples: u64, loss: Option<f64>) -> MultiLabelReport {
         let per_label: Vec<LabelScores> = (0..self.labels.len())
-            .map(|id| {
-                LabelScores::new(
-                    &self.labels[id],
-                    self.support[id],
-                    self.predicted[id],
-                    self.right[id],
-                )
-            })
+            .map(|id| LabelScores::new(&self.labels[id], self.support[id], self.predicted[id], self.right[id]))
             .collect();
         let sum = |counts: &[u64]| counts.iter().sum::<u64>();
         MultiLabelReport {
@@ -79,10 +65,7 @@ impl MultiLabelCounts {
             accuracy: ratio(self.exact, examples),
             macro_f1: mean(per_label.iter().map(|scores| scores.f1)),
             macro_recall: mean(per_label.iter().map(|scores| scores.recall)),
-            micro_f1: ratio(
-                2 * sum(&self.right),
-                sum(&self.support) + sum(&self.predicted),
-            ),
+            micro_f1: ratio(2 * sum(&self.right), sum(&self.support) + sum(&self.predicted)),
             per_label,
         }
     }

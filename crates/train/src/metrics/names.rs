@@ -62,9 +62,7 @@ impl Metric {
 
     /// The metrics that `task` has.
     pub fn all_for(task: Task) -> impl Iterator<Item = Metric> {
-        Self::ALL
-            .into_iter()
-            .filter(move |metric| metric.suits(task))
+        Self::ALL.into_iter().filter(move |metric| metric.suits(task))
     }
 
     /// What selects the best checkpoint when the job does not say.
@@ -79,13 +77,9 @@ impl Metric {
     pub fn suits(self, task: Task) -> bool {
         match self {
             Metric::Loss => true,
-            Metric::Accuracy | Metric::MacroF1 | Metric::MicroF1 | Metric::MacroRecall => {
-                task != Task::Regression
-            }
+            Metric::Accuracy | Metric::MacroF1 | Metric::MicroF1 | Metric::MacroRecall => task != Task::Regression,
             Metric::EntityF1 => task == Task::TokenClassification,
-            Metric::Mse | Metric::Mae | Metric::Spearman | Metric::Pearson => {
-                task == Task::Regression
-            }
+            Metric::Mse | Metric::Mae | Metric::Spearman | Metric::Pearson => task == Task::Regression,
         }
     }
 
@@ -112,19 +106,12 @@ mod tests {
     #[test]
     fn errors_improve_downwards_and_scores_upwards() {
         assert!(Metric::Loss.improves(0.1, 0.2) && !Metric::Loss.improves(0.2, 0.2));
-        assert!(
-            Metric::MacroRecall.improves(0.7, 0.6) && !Metric::MacroRecall.improves(f64::NAN, 0.6)
-        );
+        assert!(Metric::MacroRecall.improves(0.7, 0.6) && !Metric::MacroRecall.improves(f64::NAN, 0.6));
     }
 
     #[test]
     fn every_task_has_its_default() {
-        for task in [
-            Task::Classification,
-            Task::MultiLabel,
-            Task::Regression,
-            Task::TokenClassification,
-        ] {
+        for task in [Task::Classification, Task::MultiLabel, Task::Regression, Task::TokenClassification] {
             assert!(Metric::default_for(task).suits(task));
         }
         assert!(!Metric::EntityF1.suits(Task::Classification));

@@ -22,17 +22,9 @@ pub struct RegressionReport {
 impl RegressionReport {
     /// From pairs of (target, prediction).
     pub(super) fn new(scores: &[(f32, f32)], loss: Option<f64>) -> Self {
-        let targets: Vec<f64> = scores
-            .iter()
-            .map(|&(target, _)| f64::from(target))
-            .collect();
+        let targets: Vec<f64> = scores.iter().map(|&(target, _)| f64::from(target)).collect();
         let predictions: Vec<f64> = scores.iter().map(|&(_, guess)| f64::from(guess)).collect();
-        let errors = || {
-            targets
-                .iter()
-                .zip(&predictions)
-                .map(|(target, guess)| target - guess)
-        };
+        let errors = || targets.iter().zip(&predictions).map(|(target, guess)| target - guess);
         let mean = |sum: f64| (!scores.is_empty()).then(|| sum / scores.len() as f64);
         Self {
             examples: scores.len() as u64,
@@ -56,9 +48,7 @@ fn pearson(a: &[f64], b: &[f64]) -> Option<f64> {
         variance_b += (y - mean_b) * (y - mean_b);
     }
     let correlation = covariance / (variance_a.sqrt() * variance_b.sqrt());
-    correlation
-        .is_finite()
-        .then(|| correlation.clamp(-1.0, 1.0))
+    correlation.is_finite().then(|| correlation.clamp(-1.0, 1.0))
 }
 
 /// The rank of each value from 1; equal values share the mean of their ranks.

@@ -70,16 +70,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Report::Classification(report) => {
-                write!(
-                    f,
-                    "{}",
-                    self.summary(
-                        report
-                            .majority_baseline
-                            .as_ref()
-                            .map(|b| (b.accuracy, b.macro_recall))
-                    )
-                )?;
+                write!(f, "{}", self.summary(report.majority_baseline.as_ref().map(|b| (b.accuracy, b.macro_recall))))?;
                 write!(f, "\n{}", label_table(&report.per_label))?;
                 match &report.confusion {
                     Some(matrix) if matrix.len() <= MAX_PRINTED_MATRIX => {
@@ -89,12 +80,7 @@ impl fmt::Display for Report {
                 }
             }
             Report::MultiLabel(report) => {
-                write!(
-                    f,
-                    "{}\n{}",
-                    self.summary(None),
-                    label_table(&report.per_label)
-                )
+                write!(f, "{}\n{}", self.summary(None), label_table(&report.per_label))
             }
             Report::Regression(_) => write!(f, "{}", self.summary(None)),
         }

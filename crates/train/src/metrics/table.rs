@@ -24,9 +24,7 @@ pub struct Table {
 impl Table {
     /// A table with a row of headings.
     pub fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Self {
-        Self {
-            rows: vec![headings.into_iter().map(Into::into).collect()],
-        }
+        Self { rows: vec![headings.into_iter().map(Into::into).collect()] }
     }
 
     /// Adds a row.
@@ -40,14 +38,7 @@ impl fmt::Display for Table {
         let width_of = |cell: &String| cell.chars().count();
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                self.rows
-                    .iter()
-                    .filter_map(|row| row.get(column))
-                    .map(width_of)
-                    .max()
-                    .unwrap_or(0)
-            })
+            .map(|column| self.rows.iter().filter_map(|row| row.get(column)).map(width_of).max().unwrap_or(0))
             .collect();
         for row in &self.rows {
             let mut line = String::new();

@@ -9,18 +9,12 @@ fn names(labels: &[&str]) -> Vec<String> {
 
 /// Logits that predict `label` among `count`.
 fn vote(label: usize, count: usize) -> Vec<f32> {
-    (0..count)
-        .map(|id| if id == label { 1.0 } else { -0.5 })
-        .collect()
+    (0..count).map(|id| if id == label { 1.0 } else { -0.5 }).collect()
 }
 
 fn assert_value(report: &Report, metric: Metric, expected: f64) {
     let value = report.value(metric).unwrap_or(f64::NAN);
-    assert!(
-        (value - expected).abs() < 1e-12,
-        "{}: {value} instead of {expected}",
-        metric.name()
-    );
+    assert!((value - expected).abs() < 1e-12, "{}: {value} instead of {expected}", metric.name());
 }
 
 /// Twelve examples over five labels: `d` only in the predictions, `e` nowhere.
@@ -46,45 +40,21 @@ fn classification_equals_scikit_learn() {
     assert_value(&report, Metric::MacroRecall, 0.5041666666666667);
     assert_eq!(report.value(Metric::Mse), None);
 
-    let Report::Classification(report) = report else {
-        panic!("another task")
-    };
+    let Report::Classification(report) = report else { panic!("another task") };
     let c = &report.per_label[2];
-    assert_eq!(
-        (c.label.as_str(), c.precision, c.recall, c.support),
-        ("c", 1.0, 0.6, 5)
-    );
+    assert_eq!((c.label.as_str(), c.precision, c.recall, c.support), ("c", 1.0, 0.6, 5));
     assert!((c.f1 - 0.75).abs() < 1e-12);
     assert_eq!(report.per_label[3].f1, 0.0);
-    assert_eq!(
-        report.confusion.unwrap(),
-        [
-            [2, 1, 0, 0, 0],
-            [0, 3, 0, 1, 0],
-            [1, 1, 3, 0, 0],
-            [0; 5],
-            [0; 5]
-        ]
-    );
+    assert_eq!(report.confusion.unwrap(), [[2, 1, 0, 0, 0], [0, 3, 0, 1, 0], [1, 1, 3, 0, 0], [0; 5], [0; 5]]);
     let baseline = report.majority_baseline.unwrap();
-    assert_eq!(
-        (baseline.label.as_str(), baseline.accuracy),
-        ("c", 5.0 / 12.0)
-    );
+    assert_eq!((baseline.label.as_str(), baseline.accuracy), ("c", 5.0 / 12.0));
     assert_eq!(baseline.macro_recall, 1.0 / 3.0);
 }
 
 #[test]
 fn the_json_has_the_promised_keys() {
     let json = serde_json::to_value(five_labels().report()).unwrap();
-    for key in [
-        "examples",
-        "loss",
-        "accuracy",
-        "macro_f1",
-        "macro_recall",
-        "micro_f1",
-    ] {
+    for key in ["examples", "loss", "accuracy", "macro_f1", "macro_recall", "micro_f1"] {
         assert!(json[key].is_number(), "{key}");
     }
     for key in ["label", "precision", "recall", "f1", "support"] {
@@ -129,13 +99,7 @@ fn the_first_of_equal_logits_is_predicted() {
 #[test]
 fn multi_label_equals_scikit_learn() {
     let actual: [&[u32]; 5] = [&[0, 2], &[1], &[], &[0, 1], &[0]];
-    let predicted = [
-        [1, 0, 0, 0],
-        [0, 1, 0, 0],
-        [0, 0, 0, 0],
-        [1, 0, 1, 0],
-        [1, 1, 0, 0],
-    ];
+    let predicted = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]];
     let mut evaluation = Evaluation::new(Task::MultiLabel, &names(&["a", "b", "c", "d"]));
     for (actual, predicted) in actual.into_iter().zip(predicted) {
         let logits = predicted.map(|on| if on == 1 { 0.0 } else { -0.1 });
@@ -151,14 +115,7 @@ fn multi_label_equals_scikit_learn() {
 
 #[test]
 fn regression_equals_scikit_learn_and_scipy() {
-    let pairs = [
-        (1.0, 1.5),
-        (2.0, 1.5),
-        (2.0, 2.5),
-        (3.5, 3.0),
-        (-1.0, -0.5),
-        (0.25, 1.5),
-    ];
+    let pairs = [(1.0, 1.5), (2.0, 1.5), (2.0, 2.5), (3.5, 3.0), (-1.0, -0.5), (0.25, 1.5)];
     let mut evaluation = Evaluation::new(Task::Regression, &[]);
     for (target, guess) in pairs {
         evaluation.add(Target::Score(target), &[guess]);
@@ -185,14 +142,8 @@ fn entities_equal_seqeval_and_untagged_tokens_do_not_count() {
     let labels = names(&["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]);
     let id = |tag: &str| labels.iter().position(|label| label == tag).unwrap();
     let sentences = [
-        (
-            ["B-PER", "I-PER", "O", "B-LOC", "O"],
-            ["B-PER", "I-PER", "O", "B-LOC", "I-LOC"],
-        ),
-        (
-            ["O", "I-LOC", "I-LOC", "B-LOC", "I-PER"],
-            ["O", "I-LOC", "I-LOC", "I-LOC", "B-PER"],
-        ),
+        (["B-PER", "I-PER", "O", "B-LOC", "O"], ["B-PER", "I-PER", "O", "B-LOC", "I-LOC"]),
+        (["O", "I-LOC", "I-LOC", "B-LOC", "I-PER"], ["O", "I-LOC", "I-LOC", "I-LOC", "B-PER"]),
     ];
     let mut evaluation = Evaluation::new(Task::TokenClassification, &labels);
     for (actual, predicted) in sentences {
@@ -205,16 +156,11 @@ fn entities_equal_seqeval_and_untagged_tokens_do_not_count() {
         }
         evaluation.add(Target::Tags(&tags), &logits);
     }
-    let Report::Classification(report) = evaluation.report() else {
-        panic!("another task")
-    };
+    let Report::Classification(report) = evaluation.report() else { panic!("another task") };
     assert_eq!((report.examples, report.labelled), (2, 10));
     assert_eq!(report.accuracy, 0.7);
     let entities = report.entities.unwrap();
-    assert_eq!(
-        (entities.precision, entities.recall, entities.support),
-        (0.5, 0.4, 5)
-    );
+    assert_eq!((entities.precision, entities.recall, entities.support), (0.5, 0.4, 5));
     assert!((entities.f1 - 0.4444444444444445).abs() < 1e-12);
 }
 

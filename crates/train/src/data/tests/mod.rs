@@ -25,17 +25,8 @@ impl Encode for Bytes {
         let second_from = ids.len();
         ids.extend(pair.unwrap_or("").bytes().map(u32::from));
         ids.push(END);
-        let second_from = if pair.is_some() {
-            second_from
-        } else {
-            ids.len()
-        };
-        Ok(Encoded {
-            ids,
-            second_from,
-            words: Vec::new(),
-            truncated: whole > LONGEST,
-        })
+        let second_from = if pair.is_some() { second_from } else { ids.len() };
+        Ok(Encoded { ids, second_from, words: Vec::new(), truncated: whole > LONGEST })
     }
 
     fn words(&self, words: &[String]) -> Result<Encoded, EncodeError> {
@@ -47,12 +38,7 @@ impl Encode for Bytes {
         ids.push(END);
         of_word.push(None);
         let second_from = ids.len();
-        Ok(Encoded {
-            ids,
-            second_from,
-            words: of_word,
-            truncated: false,
-        })
+        Ok(Encoded { ids, second_from, words: of_word, truncated: false })
     }
 }
 
@@ -70,14 +56,7 @@ impl Fixture {
             fs::write(folder.path().join(name), content).unwrap();
         }
         let train = Sources(vec![path_in(&folder, files[0].0)]);
-        Self {
-            folder,
-            table: DataTable {
-                train,
-                ..DataTable::default()
-            },
-            task,
-        }
+        Self { folder, table: DataTable { train, ..DataTable::default() }, task }
     }
 
     fn with(mut self, change: impl FnOnce(&mut DataTable)) -> Self {
@@ -114,12 +93,7 @@ fn csv(content: &str) -> Fixture {
 fn texts(data: &Dataset) -> Vec<String> {
     data.examples()
         .map(|example| {
-            let bytes = example
-                .tokens
-                .iter()
-                .filter(|&&id| id < 256)
-                .map(|&id| id as u8)
-                .collect();
+            let bytes = example.tokens.iter().filter(|&&id| id < 256).map(|&id| id as u8).collect();
             String::from_utf8(bytes).unwrap()
         })
         .collect()
