@@ -68,7 +68,7 @@ pub enum ModelError {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The weights lack tensors that the configuration asks for.
-    #[error("{path}: the weights lack {count} tensor(s) that config.json asks for, first `{first}`{advice}")]
+    #[error("{path}: the weights lack tensors that config.json asks for ({count}, the first is `{first}`){advice}")]
     Missing {
         /// The directory.
         path: String,
@@ -80,7 +80,7 @@ pub enum ModelError {
         advice: &'static str,
     },
     /// A tensor and the configuration disagree.
-    #[error("{path}: tensor `{name}` has shape {found:?} where config.json asks for {expected:?}")]
+    #[error("{path}: tensor `{name}` has shape {found:?} where config.json asks for {expected:?}: the two files are of different models")]
     Shape {
         /// The directory.
         path: String,
@@ -302,9 +302,11 @@ impl<'a> Loader<'a> {
         first
     }
 
-    /// Tensors of the file that nothing asked for.
+    /// Tensors of the file that nothing asked for. A bare encoder is not blamed for the pooler it does without.
     fn unused(&self) -> Vec<String> {
-        let names = self.checkpoint.names().filter(|name| !self.used.contains(*name) && !is_buffer(name));
+        let bare = self.encoder.config().head == Head::Embedding;
+        let expected = |name: &str| is_buffer(name) || (bare && name.contains("pooler.dense."));
+        let names = self.checkpoint.names().filter(|name| !self.used.contains(*name) && !expected(name));
         names.map(String::from).collect()
     }
 

@@ -1,13 +1,13 @@
 //! Checkpoints: everything a run needs to go on bit for bit.
 //!
-//! A checkpoint is a directory `checkpoints/step-N` with the master weights, the optimizer's moments and, written
-//! last, `state.json`. Every file is written under a temporary name, fsynced and renamed, so a directory with a
+//! A checkpoint is a directory `checkpoints/step-N`: a whole model directory, the optimizer's moments and, written last,
+//! `state.json`. Every file is written under a temporary name, fsynced and renamed, so a directory with a
 //! `state.json` is whole, whatever happened to the machine, and one without is ignored.
 
 use std::path::{Path, PathBuf};
 
 use model::files::{Checkpoint as TensorFile, SaveDType, TensorRef, atomic, write_safetensors};
-use model::{Encoder, Weights, load_weights, save_weights};
+use model::{Encoder, Model, Weights, load_weights};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tensor::{Kernels, Tensor};
@@ -128,14 +128,13 @@ impl Checkpoints {
     pub fn save(
         &self,
         state: &RunState,
-        encoder: &Encoder,
-        weights: &Weights,
+        model: &Model,
         optimizer: &Adamw,
         keep: usize,
     ) -> Result<PathBuf, TrainError> {
         let dir = self.root.join(format!("{PREFIX}{:08}", state.step));
         std::fs::create_dir_all(&dir).map_err(|cause| TrainError::io("create", &dir, cause))?;
-        let written = write_parts(&dir, state, encoder, weights, optimizer);
+        let written = write_parts(&dir, state, model, optimizer);
         if written.is_err() {
             // A half checkpoint holds disk space that may be what is missing.
             let _ = std::fs::remove_dir_all(&dir);
@@ -161,20 +160,14 @@ fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
 }
 
-fn write_parts(
-    dir: &Path,
-    state: &RunState,
-    encoder: &Encoder,
-    weights: &Weights,
-    optimizer: &Adamw,
-) -> Result<(), TrainError> {
-    save_weights(encoder, weights, &dir.join("model.safetensors"))?;
+fn write_parts(dir: &Path, state: &RunState, model: &Model, optimizer: &Adamw) -> Result<(), TrainError> {
+    model.save(dir)?;
     let optimizer_dir = dir.join("optimizer");
     std::fs::create_dir_all(&optimizer_dir).map_err(|cause| TrainError::io("create", &optimizer_dir, cause))?;
     let named: Vec<(String, &Tensor)> = optimizer
         .moments()
         .flat_map(|(id, moments)| {
-            let name = &weights.descriptor(id).name;
+            let name = &model.weights.descriptor(id).name;
             [(format!("{name}.first"), &moments.first), (format!("{name}.second"), &moments.second)]
         })
         .collect();

@@ -282,7 +282,7 @@ impl<'a> Run<'a> {
         refuse_damaged(&model.weights, self.state.step, self.kernels)?;
         let checkpoints = Checkpoints::of(&self.job.out);
         let keep = self.job.checkpoint.keep;
-        let path = checkpoints.save(&self.state, &model.encoder, &model.weights, &self.updater.optimizer, keep)?;
+        let path = checkpoints.save(&self.state, model, &self.updater.optimizer, keep)?;
         self.saved = Some((self.state.step, self.state.evaluated));
         observer.observe(Event::Saved(path.clone()));
         Ok(path)

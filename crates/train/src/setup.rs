@@ -30,6 +30,8 @@ pub struct Setup {
     pub model_fingerprint: String,
     /// What the user should know.
     pub notices: Vec<String>,
+    /// Keeps an unpacked archive on disk: the tokenizer's files are copied from it whenever the model is saved.
+    _source: ModelDir,
 }
 
 /// Loads model and data and checks that they fit the job.
@@ -57,7 +59,7 @@ pub fn load(job: &Job, kernels: &dyn Kernels) -> Result<Setup, TrainError> {
     let mut notices = notices_of(&report);
     notices.extend(data_notices(&data));
     let model_fingerprint = fingerprint(&dir)?;
-    Ok(Setup { model, report, data, model_fingerprint, notices })
+    Ok(Setup { model, report, data, model_fingerprint, notices, _source: dir })
 }
 
 fn refuse_misfits(job: &Job, data: &Loaded) -> Result<(), TrainError> {

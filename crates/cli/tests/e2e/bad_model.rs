@@ -38,7 +38,7 @@ fn a_config_and_tensors_that_disagree() {
         ["tensor `encoder.layer.0.intermediate.dense.weight` has shape [64, 32]", "config.json asks for [128, 32]"];
     refuse(&yard, "base", &parts);
     yard.edit_config("base", &json!({"intermediate_size": 64, "num_hidden_layers": 3}));
-    refuse(&yard, "base", &["the weights lack 16 tensor(s) that config.json asks for", "encoder.layer.2."]);
+    refuse(&yard, "base", &["the weights lack tensors that config.json asks for (16, the first is `", "encoder.layer.2."]);
     yard.edit_config("base", &json!({"num_hidden_layers": 2, "vocab_size": 50}));
     refuse(&yard, "base", &["the tokenizer has", "tokens but the model only 50 embeddings"]);
 }
@@ -97,7 +97,7 @@ fn a_model_without_its_classifier() {
     yard.copy_dir("runs/job/model", "headless");
     yard.write_tensors("headless", &tensors);
     let parts = [
-        "the weights lack 2 tensor(s)",
+        "the weights lack tensors that config.json asks for (2, the first is",
         "`classifier.weight`",
         "no trained head; fine-tune it first with `trainyard train`",
     ];

@@ -25,6 +25,19 @@ fn a_packed_model_is_the_same_model() {
 }
 
 #[test]
+fn a_packed_model_and_a_checkpoint_can_be_trained_further() {
+    let yard = Yard::trained();
+    yard.run(&["package", "runs/job", "-o", "model.tar.gz"]).ok();
+    let checkpoint = yard.shell("ls -d runs/job/checkpoints/step-*").ok().stdout;
+    for (start, out) in [("model.tar.gz", "runs/from-archive"), (checkpoint.lines().last().unwrap(), "runs/further")] {
+        let sets = [format!("model={start:?}"), "schedule.steps=2".into()];
+        yard.run(&["train", "job.toml", "--out", out, "--set", &sets[0], "--set", &sets[1]]).ok();
+        assert!(yard.path(out).join("model/vocab.txt").is_file(), "{out} lacks the tokenizer's files");
+        yard.run(&["predict", out, "a good train"]).ok();
+    }
+}
+
+#[test]
 fn inspect_describes_a_model() {
     let yard = Yard::trained();
     let ran = yard.run(&["inspect", "runs/job", "--tensors"]).ok();
