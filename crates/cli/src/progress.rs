@@ -89,16 +89,11 @@ impl Observer for Progress {
                     self.say(&format!("going on after update {step}"));
                 }
             }
-            Event::Evaluated { step, report, best } => {
-                let metrics = [
-                    Metric::Loss,
-                    Metric::Accuracy,
-                    Metric::MacroF1,
-                    Metric::MacroRecall,
-                    Metric::Mse,
-                    Metric::Spearman,
-                ];
-                let values = metrics.iter().filter_map(|&m| Some(format!("{} {:.4}", m.name(), report.value(m)?)));
+            Event::Evaluated { step, report, metric, best } => {
+                let shown = [Metric::Loss, Metric::Accuracy, Metric::MacroF1, Metric::MacroRecall, Metric::Mse];
+                let others = shown.into_iter().filter(|&other| other != metric);
+                let values = [metric].into_iter().chain(others);
+                let values = values.filter_map(|m| Some(format!("{} {:.4}", m.name(), report.value(m)?)));
                 let mark = if best { "  (best so far)" } else { "" };
                 self.say(&format!("after update {step}: {}{mark}", values.collect::<Vec<_>>().join("  ")));
             }

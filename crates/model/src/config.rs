@@ -167,7 +167,7 @@ impl ModelConfig {
         let reader = Reader(&raw);
         let architecture = raw.get("architectures").and_then(|a| a.get(0)).and_then(Value::as_str);
         let family = family(reader.text("model_type"), architecture)?;
-        let encoder = encoder(&reader, family)?;
+        let encoder = encoder(&reader, family, architecture)?;
         let labels = labels(&raw)?;
         let head = head(architecture, reader.text("problem_type"), labels.len())?;
         let labels = if head == Head::Embedding { Vec::new() } else { labels };
@@ -235,7 +235,7 @@ fn family(model_type: Option<&str>, architecture: Option<&str>) -> Result<Family
     }
 }
 
-fn encoder(reader: &Reader, family: Family) -> Result<EncoderConfig, ConfigError> {
+fn encoder(reader: &Reader, family: Family, architecture: Option<&str>) -> Result<EncoderConfig, ConfigError> {
     let distil = family == Family::DistilBert;
     let hidden = reader.dimension(&["hidden_size", "dim"], None)?;
     let heads = reader.dimension(&["num_attention_heads", "n_heads"], None)?;
@@ -257,7 +257,14 @@ fn encoder(reader: &Reader, family: Family) -> Result<EncoderConfig, ConfigError
     }
     let rate = |names: &[&str], default: f64| reader.number(names, default, 0.0..1.0).map(|x| x as f32);
     let hidden_dropout = rate(&["hidden_dropout_prob", "dropout"], 0.1)?;
-    let classifier_default = if distil { 0.2 } else { hidden_dropout as f64 };
+    // DistilBERT has a rate of its own for sequences, and none but the general one for tokens.
+    let for_tokens = architecture.is_some_and(|a| a.ends_with("ForTokenClassification"));
+    let classifier_names: &[&str] = match (distil, for_tokens) {
+        (false, _) => &["classifier_dropout"],
+        (true, false) => &["seq_classif_dropout"],
+        (true, true) => &[],
+    };
+    let classifier_default = if distil && !for_tokens { 0.2 } else { hidden_dropout as f64 };
     Ok(EncoderConfig {
         family,
         vocab_size: reader.dimension(&["vocab_size"], None)?,
@@ -273,7 +280,7 @@ fn encoder(reader: &Reader, family: Family) -> Result<EncoderConfig, ConfigError
         initializer_range: reader.number(&["initializer_range"], 0.02, 0.0..10.0)?,
         hidden_dropout,
         attention_dropout: rate(&["attention_probs_dropout_prob", "attention_dropout"], 0.1)?,
-        classifier_dropout: rate(&["classifier_dropout", "seq_classif_dropout"], classifier_default)?,
+        classifier_dropout: rate(classifier_names, classifier_default)?,
     })
 }
 

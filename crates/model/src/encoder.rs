@@ -253,7 +253,9 @@ impl Encoder {
             causal: false,
         };
         let linear = |params| Linear { params, activation: Activation::Identity };
-        let add_norm = |norm, at| AddNorm { norm, dropout: config.hidden_dropout, site: site(index, at) };
+        let add_norm = |norm, at, dropout| AddNorm { norm, dropout, site: site(index, at) };
+        // DistilBERT drops nothing between attention and its normalisation.
+        let attention_out_dropout = if config.family == Family::DistilBert { 0.0 } else { config.hidden_dropout };
 
         let qkv = tape.run(linear(layer.qkv), &[x]);
         let dropout = config.attention_dropout;
@@ -261,11 +263,11 @@ impl Encoder {
         drop(qkv);
         let attended = tape.run(linear(layer.attention_out), &[&context]);
         drop(context);
-        let x = tape.run(add_norm(layer.attention_norm, Site::AttentionOut), &[&attended, x]);
+        let x = tape.run(add_norm(layer.attention_norm, Site::AttentionOut, attention_out_dropout), &[&attended, x]);
         drop(attended);
         let ffn = FeedForward { up: layer.up, down: layer.down, activation: config.activation };
         let wide = tape.run(ffn, &[&x]);
-        tape.run(add_norm(layer.output_norm, Site::Output), &[&wide, &x])
+        tape.run(add_norm(layer.output_norm, Site::Output, config.hidden_dropout), &[&wide, &x])
     }
 
     fn classify(&self, tape: &mut Tape, x: Value) -> Value {

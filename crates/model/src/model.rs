@@ -80,7 +80,9 @@ pub enum ModelError {
         advice: &'static str,
     },
     /// A tensor and the configuration disagree.
-    #[error("{path}: tensor `{name}` has shape {found:?} where config.json asks for {expected:?}: the two files are of different models")]
+    #[error(
+        "{path}: tensor `{name}` has shape {found:?} where config.json asks for {expected:?}: the two files are of different models"
+    )]
     Shape {
         /// The directory.
         path: String,
@@ -90,6 +92,14 @@ pub enum ModelError {
         found: Vec<usize>,
         /// By the configuration.
         expected: Vec<usize>,
+    },
+    /// Embeddings are made in a way that is not supported.
+    #[error("{path}: {problem}; supported are the mean and the first token, normalised or not")]
+    Pooling {
+        /// The directory.
+        path: String,
+        /// What it asks for.
+        problem: String,
     },
     /// The tokenizer can produce ids that the model has no embedding for.
     #[error(
@@ -122,7 +132,9 @@ impl Model {
             return Err(ModelError::Vocabulary { path: shown, tokens, rows });
         }
         let mut encoder = Encoder::new(config);
-        (encoder.pooling, encoder.normalize) = sentence_embedding(path);
+        if encoder.config().head == Head::Embedding {
+            (encoder.pooling, encoder.normalize) = sentence_embedding(path)?;
+        }
         let seed = match mode {
             LoadMode::AsIs => None,
             LoadMode::FineTune { seed, .. } => Some(*seed),
@@ -331,16 +343,37 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// How a sentence-transformers directory says that embeddings are made; the mean, normalised, where it does not.
-fn sentence_embedding(dir: &Path) -> (Pooling, bool) {
-    let json = |name: &str| -> Option<serde_json::Value> {
-        let text = files::read_text(&dir.join(name), 1 << 20).ok()?;
-        serde_json::from_str(&text).ok()
+/// How a sentence-transformers directory says that embeddings are made; the mean, normalised, where it does not say.
+fn sentence_embedding(dir: &Path) -> Result<(Pooling, bool), ModelError> {
+    let json = |name: &'static str| -> Result<Option<serde_json::Value>, ModelError> {
+        let path = dir.join(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = files::read_text(&path, MAX_POOLING_FILE)?;
+        let damaged = |e: serde_json::Error| pooling_error(dir, format!("{name} is not JSON: {e}"));
+        serde_json::from_str(&text).map(Some).map_err(damaged)
     };
-    let cls = json("1_Pooling/config.json").and_then(|c| c.get("pooling_mode_cls_token")?.as_bool());
-    let pooling = if cls == Some(true) { Pooling::Cls } else { Pooling::Mean };
-    let normalize = json("modules.json").is_none_or(|modules| modules.to_string().contains("Normalize"));
-    (pooling, normalize)
+    let modes = json("1_Pooling/config.json")?.unwrap_or_default();
+    let wants =
+        |mode: &str| modes.get(format!("pooling_mode_{mode}")).and_then(serde_json::Value::as_bool) == Some(true);
+    let pooling = match (wants("cls_token"), wants("mean_tokens")) {
+        (true, false) => Pooling::Cls,
+        (false, true) => Pooling::Mean,
+        (false, false) if modes.is_null() => Pooling::Mean,
+        _ => return Err(pooling_error(dir, "1_Pooling/config.json asks for neither mean nor CLS alone".into())),
+    };
+    let modules = json("modules.json")?.map(|modules| modules.to_string());
+    if modules.as_ref().is_some_and(|modules| modules.contains("models.Dense")) {
+        return Err(pooling_error(dir, "modules.json has a Dense module after the pooling".into()));
+    }
+    Ok((pooling, modules.is_none_or(|modules| modules.contains("Normalize"))))
+}
+
+const MAX_POOLING_FILE: u64 = 1 << 20;
+
+fn pooling_error(dir: &Path, problem: String) -> ModelError {
+    ModelError::Pooling { path: dir.display().to_string(), problem }
 }
 
 /// The usual name of a family, for people.

@@ -42,8 +42,10 @@ impl Dropout<'_> {
         (1.0 / (1.0 - self.probability as f64)) as f32
     }
 
-    /// The column of [`Stream::word`] for an attention probability: `key` is the position in its sequence.
+    /// The column of [`Stream::word`] for an attention probability: `key`, below 2^20, is the position in its sequence,
+    /// `head` is below 2^12.
     pub fn attention_column(head: usize, key: usize) -> u32 {
+        debug_assert!(head < 1 << 12 && key < 1 << 20, "masks of different heads would coincide");
         ((head as u32) << 20) | key as u32
     }
 }

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::dtype::{DType, Element};
-use crate::tensor::{Layout, Tensor};
+use crate::tensor::{Layout, Tensor, checked_bytes};
 
 const ALIGN: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
@@ -66,8 +66,7 @@ impl Pool {
 
     /// A tensor whose elements are unspecified: what a former tensor left, or zero.
     pub fn empty(&self, dtype: DType, shape: &[usize]) -> Tensor {
-        let bytes = shape.iter().product::<usize>() * dtype.bytes();
-        Tensor::new(self.take(bytes), dtype, Layout::RowMajor, shape)
+        Tensor::new(self.take(checked_bytes(dtype, shape)), dtype, Layout::RowMajor, shape)
     }
 
     /// A tensor of zeros.
@@ -281,6 +280,12 @@ mod tests {
         assert!(a.is_unique());
         drop(a);
         assert_eq!(pool.stats().live, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "larger than the address space")]
+    fn a_shape_whose_size_wraps_is_refused() {
+        Pool::new().empty(DType::F32, &[1 << 62]);
     }
 
     #[test]

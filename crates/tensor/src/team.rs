@@ -4,7 +4,8 @@
 //! product, so the members of a team wait for the next region by spinning for about [`SPINS`] polls and only then
 //! park.
 
-use std::cell::UnsafeCell;
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,6 +55,8 @@ struct Shared {
     job: UnsafeCell<Option<Job>>,
     unfinished: AtomicUsize,
     panicked: AtomicBool,
+    /// What the first member to panic said.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
     barrier_arrived: AtomicUsize,
     barrier_generation: AtomicUsize,
@@ -82,6 +85,7 @@ impl Team {
             job: UnsafeCell::new(None),
             unfinished: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
+            panic: Mutex::new(None),
             stop: AtomicBool::new(false),
             barrier_arrived: AtomicUsize::new(0),
             barrier_generation: AtomicUsize::new(0),
@@ -104,12 +108,19 @@ impl Team {
     }
 
     /// Runs `region` once on every thread and returns when all have finished. A panic in one of them is passed on.
+    ///
+    /// # Panics
+    /// When called from within a region: its threads are taken.
     pub fn run(&self, region: impl Fn(Worker) + Sync) {
         let own = Worker { index: 0, count: self.shared.count, shared: &self.shared };
         if self.shared.count == 1 {
             return region(own);
         }
+        assert!(!IN_REGION.get(), "a region of a team begins another one");
         let _one_region_at_a_time = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // A region that ended in a panic may have left these; no member runs now.
+        self.shared.panicked.store(false, Ordering::Relaxed);
+        self.shared.barrier_arrived.store(0, Ordering::Relaxed);
         let job: &(dyn Fn(Worker) + Sync) = &region;
         // SAFETY: no region runs (we hold the lock and the last one has finished), so no member reads the job now. The
         // lifetime is erased only for the time of this call, which waits for every member.
@@ -119,12 +130,16 @@ impl Team {
         self.shared.unfinished.store(self.shared.count - 1, Ordering::Relaxed);
         self.shared.generation.fetch_add(1, Ordering::SeqCst);
         self.parked.iter().for_each(|parking| parking.wake());
-        let result = catch_unwind(AssertUnwindSafe(|| region(own)));
+        let result = within_region(|| region(own));
+        if result.is_err() {
+            // Members that wait at a barrier must not wait for this thread.
+            self.shared.panicked.store(true, Ordering::Relaxed);
+        }
         wait(|| self.shared.unfinished.load(Ordering::Acquire) == 0);
-        if let Err(panic) = result {
+        let member_panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(panic) = result.err().or(member_panic) {
             resume_unwind(panic);
         }
-        assert!(!self.shared.panicked.swap(false, Ordering::Relaxed), "a team member panicked");
     }
 
     /// Runs `region` on the caller alone, as a team of one: for work too small to share.
@@ -198,6 +213,17 @@ impl Parking {
     }
 }
 
+thread_local! {
+    static IN_REGION: Cell<bool> = const { Cell::new(false) };
+}
+
+fn within_region(region: impl FnOnce()) -> thread::Result<()> {
+    IN_REGION.set(true);
+    let result = catch_unwind(AssertUnwindSafe(region));
+    IN_REGION.set(false);
+    result
+}
+
 fn wait(done: impl Fn() -> bool) {
     let mut polls = 0;
     while !done() {
@@ -219,8 +245,9 @@ fn serve(shared: &Shared, parking: &Parking, index: usize) {
         let job = unsafe { (*shared.job.get()).map(|job| &*job) };
         let worker = Worker { index, count: shared.count, shared };
         if let Some(job) = job
-            && catch_unwind(AssertUnwindSafe(|| job(worker))).is_err()
+            && let Err(panic) = within_region(|| job(worker))
         {
+            shared.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
             shared.panicked.store(true, Ordering::Relaxed);
         }
         shared.unfinished.fetch_sub(1, Ordering::Release);
@@ -291,8 +318,35 @@ mod tests {
     #[test]
     fn a_panic_in_a_member_reaches_the_caller_and_the_team_lives_on() {
         let team = Team::new(2);
-        let failed = catch_unwind(AssertUnwindSafe(|| team.run(|w| assert!(w.index == 0, "not here"))));
-        assert!(failed.is_err());
+        let failed = catch_unwind(AssertUnwindSafe(|| team.run(|w| assert!(w.index == 0, "not here, in {}", w.index))));
+        assert_eq!(failed.unwrap_err().downcast_ref::<String>().map(String::as_str), Some("not here, in 1"));
         team.for_each(4, |_| {});
+    }
+
+    #[test]
+    fn a_panic_before_a_barrier_ends_the_region_and_the_next_barrier_still_separates() {
+        let team = Team::new(3);
+        for unlucky in 0..3 {
+            let failed = catch_unwind(AssertUnwindSafe(|| {
+                team.run(|worker| {
+                    assert!(worker.index != unlucky, "unlucky");
+                    worker.barrier();
+                })
+            }));
+            assert!(failed.is_err());
+            let arrived = AtomicUsize::new(0);
+            team.run(|worker| {
+                arrived.fetch_add(1, Ordering::Relaxed);
+                worker.barrier();
+                assert_eq!(arrived.load(Ordering::Relaxed), 3);
+            });
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "begins another one")]
+    fn a_region_within_a_region_is_refused() {
+        let team = Team::new(2);
+        team.run(|_| team.run(|_| {}));
     }
 }

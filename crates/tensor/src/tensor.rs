@@ -28,7 +28,7 @@ pub struct Tensor {
 
 impl Tensor {
     pub(crate) fn new(buffer: Buffer, dtype: DType, layout: Layout, shape: &[usize]) -> Self {
-        let bytes = shape.iter().product::<usize>() * dtype.bytes();
+        let bytes = checked_bytes(dtype, shape);
         assert!(layout == Layout::Packed || bytes <= buffer.capacity(), "buffer too small for {dtype}{shape:?}");
         Self { buffer: Arc::new(buffer), dtype, layout, shape: shape.to_vec() }
     }
@@ -109,7 +109,8 @@ impl Tensor {
 
     /// The same elements under another shape of equal size.
     pub fn reshaped(mut self, shape: &[usize]) -> Self {
-        assert_eq!(self.len(), shape.iter().product::<usize>(), "reshape {:?} to {shape:?}", self.shape);
+        assert_eq!(self.layout, Layout::RowMajor, "a packed tensor has one shape");
+        assert_eq!(self.bytes(), checked_bytes(self.dtype, shape), "reshape {:?} to {shape:?}", self.shape);
         self.shape = shape.to_vec();
         self
     }
@@ -159,6 +160,18 @@ impl Tensor {
     fn check<T: Element>(&self) {
         assert_eq!(self.dtype, T::DTYPE, "tensor of {} read as {}", self.dtype, T::DTYPE);
         assert_eq!(self.layout, Layout::RowMajor, "packed tensor read as row-major");
+    }
+}
+
+/// Size of a tensor in bytes.
+///
+/// # Panics
+/// When it does not fit the address space: a wrapped product would make slices longer than their memory.
+pub(crate) fn checked_bytes(dtype: DType, shape: &[usize]) -> usize {
+    let bytes = shape.iter().try_fold(dtype.bytes(), |bytes, &size| bytes.checked_mul(size));
+    match bytes {
+        Some(bytes) if bytes <= isize::MAX as usize => bytes,
+        _ => panic!("a tensor of {dtype}{shape:?} is larger than the address space"),
     }
 }
 

@@ -41,6 +41,8 @@ pub struct RunState {
     pub evaluations_without_gain: u32,
     /// What must be the same when the run goes on.
     pub identity: Identity,
+    /// Kernels and instruction set of the last session: others round differently.
+    pub kernels: String,
 }
 
 /// The best evaluation of a run.
@@ -85,7 +87,7 @@ impl DataIdentity {
 
 impl RunState {
     /// The state of a run that has not begun.
-    pub fn new(identity: Identity) -> Self {
+    pub fn new(identity: Identity, kernels: String) -> Self {
         Self {
             format: FORMAT,
             step: 0,
@@ -95,6 +97,7 @@ impl RunState {
             evaluated: None,
             evaluations_without_gain: 0,
             identity,
+            kernels,
         }
     }
 }
@@ -125,16 +128,17 @@ impl Checkpoints {
     }
 
     /// Writes a checkpoint and removes all but the newest `keep`. When anything fails, the older ones stay.
-    pub fn save(
-        &self,
-        state: &RunState,
-        model: &Model,
-        optimizer: &Adamw,
-        keep: usize,
-    ) -> Result<PathBuf, TrainError> {
+    pub fn save(&self, state: &RunState, model: &Model, optimizer: &Adamw, keep: usize) -> Result<PathBuf, TrainError> {
         let dir = self.root.join(format!("{PREFIX}{:08}", state.step));
+        if dir.join(STATE).is_file() {
+            // The tensors of this update are there already; only what is known of them has changed.
+            write_state(&dir, state)?;
+            return Ok(dir);
+        }
         std::fs::create_dir_all(&dir).map_err(|cause| TrainError::io("create", &dir, cause))?;
-        let written = write_parts(&dir, state, model, optimizer);
+        let written = write_tensors(&dir, model, optimizer)
+            .and_then(|()| self.sync_directories())
+            .and_then(|()| write_state(&dir, state));
         if written.is_err() {
             // A half checkpoint holds disk space that may be what is missing.
             let _ = std::fs::remove_dir_all(&dir);
@@ -142,6 +146,29 @@ impl Checkpoints {
         written?;
         self.remove_all_but(keep.max(1))?;
         Ok(dir)
+    }
+
+    /// Makes new directories durable before the state that vouches for them, and before older ones go.
+    fn sync_directories(&self) -> Result<(), TrainError> {
+        let parents = [Some(self.root.as_path()), self.root.parent()];
+        let existing = parents.into_iter().flatten().filter(|dir| !dir.as_os_str().is_empty());
+        existing
+            .into_iter()
+            .try_for_each(|dir| atomic::sync_dir(dir).map_err(|cause| TrainError::io("sync the directory", dir, cause)))
+    }
+
+    /// Removes what a killed process left: checkpoints without a state, and files with temporary names.
+    pub fn remove_leftovers(&self, run_dir: &Path) {
+        let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path()));
+        for dir in entries(&self.root).filter(|path| step_of(path).is_some() && !path.join(STATE).is_file()) {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+        for path in entries(run_dir).chain(entries(&run_dir.join("model"))) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with('.') && name.ends_with(".tmp") {
+                let _ = std::fs::remove_file(&path);
+            }
+        }
     }
 
     fn remove_all_but(&self, keep: usize) -> Result<(), TrainError> {
@@ -160,7 +187,7 @@ fn step_of(path: &Path) -> Option<u64> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
 }
 
-fn write_parts(dir: &Path, state: &RunState, model: &Model, optimizer: &Adamw) -> Result<(), TrainError> {
+fn write_tensors(dir: &Path, model: &Model, optimizer: &Adamw) -> Result<(), TrainError> {
     model.save(dir)?;
     let optimizer_dir = dir.join("optimizer");
     std::fs::create_dir_all(&optimizer_dir).map_err(|cause| TrainError::io("create", &optimizer_dir, cause))?;
@@ -176,6 +203,10 @@ fn write_parts(dir: &Path, state: &RunState, model: &Model, optimizer: &Adamw) -
         .map(|(name, tensor)| TensorRef { name, shape: tensor.shape(), data: tensor.as_slice::<f32>() })
         .collect();
     write_safetensors(&optimizer_dir.join("model.safetensors"), &tensors, SaveDType::F32, &[])?;
+    atomic::sync_dir(dir).map_err(|cause| TrainError::io("sync the directory", dir, cause))
+}
+
+fn write_state(dir: &Path, state: &RunState) -> Result<(), TrainError> {
     let text = serde_json::to_string_pretty(state).map_err(|e| TrainError::io("write", dir.join(STATE), e.into()))?;
     Ok(atomic::write(&dir.join(STATE), |file| std::io::Write::write_all(file, text.as_bytes()))?)
 }

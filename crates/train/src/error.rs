@@ -97,7 +97,10 @@ impl TrainError {
 
 fn checkpoint_note(checkpoint: &Option<PathBuf>) -> String {
     match checkpoint {
-        Some(path) => format!("; the last good checkpoint is `{}`", path.display()),
+        Some(path) => {
+            let path = path.display();
+            format!("; the last good checkpoint is `{path}`: begin a new run with it (--set model={path} --out OTHER)")
+        }
         None => "; no checkpoint was written yet".into(),
     }
 }

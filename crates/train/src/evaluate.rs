@@ -73,6 +73,10 @@ pub fn evaluate_source(
     let task = task_of(config.head).ok_or_else(|| {
         TrainError::Unfit("this model makes embeddings and has no head to evaluate; fine-tune it first".into())
     })?;
+    if task == Task::Regression && config.outputs() != 1 {
+        let text = format!("this regression model has {} outputs; one can be evaluated", config.outputs());
+        return Err(TrainError::Unfit(text));
+    }
     let labels = match task {
         Task::Regression => LabelMap::default(),
         _ => LabelMap::new(config.labels.clone())?,

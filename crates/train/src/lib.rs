@@ -14,6 +14,7 @@ pub mod job;
 mod log;
 pub mod metrics;
 mod optimizer;
+mod outcome;
 mod progress;
 mod run;
 pub mod sampler;
@@ -28,6 +29,7 @@ pub use evaluate::{
     LabelScore, Prediction, TokenLabel, evaluate, evaluate_source, head_of, limited_tokens, predict, task_of,
 };
 pub use optimizer::{Adamw, AdamwConfig, Moments};
+pub use outcome::Outcome;
 pub use progress::{Event, Observer, StepRecord};
-pub use run::{Outcome, run};
+pub use run::run;
 pub use step::{Update, Updater};

@@ -33,6 +33,11 @@ impl MetricsLog {
         Ok(Self { path, file })
     }
 
+    /// Makes the lines so far durable.
+    pub fn sync(&self) -> Result<(), TrainError> {
+        self.file.sync_data().map_err(|cause| TrainError::io("sync", &self.path, cause))
+    }
+
     /// Adds a line.
     pub fn write(&mut self, line: &Value) -> Result<(), TrainError> {
         writeln!(self.file, "{line}").map_err(|cause| TrainError::io("write", &self.path, cause))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::data::PartCounts;
-use crate::metrics::Report;
+use crate::metrics::{Metric, Report};
 
 /// Something that happened in a run.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub enum Event<'a> {
         step: u64,
         /// The metrics.
         report: &'a Report,
+        /// What selects the best model.
+        metric: Metric,
         /// Whether it is the best so far.
         best: bool,
     },

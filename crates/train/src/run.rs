@@ -1,14 +1,12 @@
 //! A training job from its first file to its last.
 
-use std::collections::VecDeque;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use model::files::ModelDir;
-use model::{LoadMode, Model};
-use serde::Serialize;
+use model::{LoadMode, Loss, Model};
 use serde_json::json;
 use tensor::{CpuKernels, DType, Kernels};
 
@@ -20,38 +18,14 @@ use crate::evaluate::evaluate;
 use crate::job::{Job, Precision};
 use crate::log::MetricsLog;
 use crate::metrics::{Metric, Report};
+use crate::outcome::{Outcome, Totals};
 use crate::progress::{Event, Observer, StepRecord};
 use crate::sampler::Sampler;
 use crate::schedule::LrSchedule;
 use crate::setup::{self, Setup};
 use crate::step::{Updater, refuse_damaged};
 
-/// Losses of this many last updates make the reported training loss.
-const LOSS_WINDOW: usize = 50;
-
-/// How a run ended.
-#[derive(Debug, Serialize)]
-pub struct Outcome {
-    /// The run directory.
-    pub run_dir: PathBuf,
-    /// The trained model: the best by the job's metric, else the last.
-    pub model_dir: PathBuf,
-    /// Updates made, over all sessions.
-    pub steps: u64,
-    /// Mean loss of the last 50 updates of this session.
-    pub train_loss: Option<f64>,
-    /// Training examples per second of training, this session.
-    pub samples_per_s: f64,
-    /// Tokens per second of training, this session.
-    pub tokens_per_s: f64,
-    /// Largest resident size of the process, in bytes.
-    pub peak_rss_bytes: u64,
-    /// Metrics of the model in `model_dir` on the test data, else on the validation data.
-    pub eval: Option<Report>,
-    /// The checkpoint to resume from, when the run was interrupted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub interrupted: Option<PathBuf>,
-}
+const RUN_JSON: &str = "run.json";
 
 /// Runs a job. With `resume` it goes on from the newest checkpoint of the run directory. When `stop` becomes true, the
 /// update at work is finished and a checkpoint written.
@@ -59,7 +33,12 @@ pub fn run(job: &Job, resume: bool, stop: &AtomicBool, observer: &mut dyn Observ
     let kernels = CpuKernels::new(job.threads.unwrap_or_else(tensor::physical_cores));
     let mut run = Run::begin(job, resume, &kernels, observer)?;
     let done = run.train(stop, observer).and_then(|()| run.finish(observer));
-    done.map_err(|error| run.with_checkpoint(error))
+    done.map_err(|error| {
+        let error = run.with_checkpoint(error);
+        // The run's own error is what the user must see, whether or not this file can still be written.
+        let _ = run.write_run_json(&json!({"failed": error.to_string()}));
+        error
+    })
 }
 
 struct Run<'a> {
@@ -77,15 +56,6 @@ struct Run<'a> {
     saved: Option<(u64, Option<u64>)>,
     interrupted: Option<PathBuf>,
     totals: Totals,
-}
-
-#[derive(Default)]
-struct Totals {
-    samples: usize,
-    tokens: usize,
-    seconds: f64,
-    losses: VecDeque<f64>,
-    saved_bytes: usize,
 }
 
 impl<'a> Run<'a> {
@@ -106,7 +76,8 @@ impl<'a> Run<'a> {
         let mut updater = setup.updater(job, kernels)?;
         setup.notices.drain(..).for_each(|notice| observer.observe(Event::Notice(notice)));
         let mut sampler = Sampler::new(setup.data.train.lengths(), job.batch.limit(), job.batch.shuffle, job.seed);
-        let mut state = RunState::new(identity);
+        let mut state = RunState::new(identity, kernels.name());
+        checkpoints.remove_leftovers(&job.out);
         if resume {
             let dir = newest.ok_or_else(|| {
                 let problem = "holds no whole checkpoint; start the run without --resume";
@@ -114,7 +85,13 @@ impl<'a> Run<'a> {
             })?;
             let found = read_state(&dir)?;
             setup::refuse_other_run(&found.identity, &state.identity)?;
-            state = found;
+            let before = std::mem::replace(&mut state, found).kernels;
+            if state.kernels != before {
+                let text =
+                    format!("begun on {}, going on with {before}: the results will differ in rounding", state.kernels);
+                observer.observe(Event::Notice(text));
+                state.kernels = before;
+            }
             setup.model.weights = read_tensors(&dir, &state, &setup.model.encoder, &mut updater.optimizer, kernels)
                 .map_err(|cause| damaged_checkpoint(&dir, &cause))?;
             sampler.resume(state.sampler);
@@ -126,6 +103,8 @@ impl<'a> Run<'a> {
             .schedule
             .steps
             .unwrap_or_else(|| sampler.updates_in(job.schedule.epochs.unwrap_or(1.0), job.batch.accumulate));
+        let schedule = LrSchedule::of_job(&job.schedule, total_steps);
+        refuse_endless_warmup(job, total_steps)?;
         std::fs::create_dir_all(&job.out).map_err(|cause| TrainError::io("create", &job.out, cause))?;
         let metrics = MetricsLog::open(&job.out, &state)?;
         observer.observe(Event::Started {
@@ -141,7 +120,7 @@ impl<'a> Run<'a> {
             kernels,
             updater,
             sampler,
-            schedule: LrSchedule::of_job(&job.schedule, total_steps),
+            schedule,
             saved: resume.then_some((state.step, state.evaluated)),
             state,
             metric: job.evaluate.metric.unwrap_or_else(|| Metric::default_for(job.task)),
@@ -151,7 +130,9 @@ impl<'a> Run<'a> {
             totals: Totals::default(),
             setup,
         };
-        run.write_run_json(None)?;
+        if !run.is_over() {
+            run.write_run_json(&json!(null))?;
+        }
         Ok(run)
     }
 
@@ -161,7 +142,7 @@ impl<'a> Run<'a> {
 
     fn train(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let mut saved_at = Instant::now();
-        while !self.schedule.finished(self.state.step, self.elapsed()) && !self.patience_is_over() {
+        while !self.is_over() {
             let record = self.update()?;
             observer.observe(Event::Step(&record));
             if self.evaluation_is_due(&record) {
@@ -178,6 +159,10 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.schedule.finished(self.state.step, self.elapsed()) || self.patience_is_over()
     }
 
     fn update(&mut self) -> Result<StepRecord, TrainError> {
@@ -250,7 +235,7 @@ impl<'a> Run<'a> {
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(validation) = &self.setup.data.validation else { return Ok(()) };
         refuse_damaged(&self.setup.model.weights, self.state.step, self.kernels)?;
-        let (model, loss) = (&self.setup.model, &self.updater.loss);
+        let (model, loss) = (&self.setup.model, &Loss::default());
         let report = evaluate(model, validation, self.job.task, loss, self.kernels, self.updater.dtype);
         let step = self.state.step;
         let value = report.value(self.metric).filter(|value| value.is_finite());
@@ -258,7 +243,7 @@ impl<'a> Run<'a> {
             (Some(new), Some(best)) => self.metric.improves(new, best.value),
             (_, best) => best.is_none(),
         };
-        observer.observe(Event::Evaluated { step, report: &report, best: improves });
+        observer.observe(Event::Evaluated { step, report: &report, metric: self.metric, best: improves });
         self.metrics.write(&json!({"step": step, "validation": &report, "best": improves}))?;
         if improves {
             self.state.best = value.map(|value| Best { step, value });
@@ -280,6 +265,7 @@ impl<'a> Run<'a> {
     fn save_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<PathBuf, TrainError> {
         let Setup { model, .. } = &self.setup;
         refuse_damaged(&model.weights, self.state.step, self.kernels)?;
+        self.metrics.sync()?;
         let checkpoints = Checkpoints::of(&self.job.out);
         let keep = self.job.checkpoint.keep;
         let path = checkpoints.save(&self.state, model, &self.updater.optimizer, keep)?;
@@ -303,7 +289,7 @@ impl<'a> Run<'a> {
         let eval = if self.interrupted.is_none() { self.final_report()? } else { None };
         let outcome = Outcome {
             run_dir: self.job.out.clone(),
-            model_dir: self.model_dir(),
+            model_dir: Some(self.model_dir()).filter(|dir| dir.exists()),
             steps: self.state.step,
             train_loss: self.totals.train_loss(),
             samples_per_s: self.totals.samples as f64 / self.totals.seconds.max(1e-9),
@@ -312,21 +298,25 @@ impl<'a> Run<'a> {
             eval,
             interrupted: self.interrupted.clone(),
         };
-        self.write_run_json(Some(&outcome))?;
+        // A finished run that is resumed has nothing to add to what it said of itself.
+        if self.totals.samples > 0 || !self.job.out.join(RUN_JSON).is_file() {
+            self.write_run_json(&json!(outcome))?;
+        }
         Ok(outcome)
     }
 
-    /// Metrics of the model that the run leaves: on the test data where there are any.
+    /// Metrics of the model that the run leaves, in f32 as `eval` computes them: on the test data where there are any.
     fn final_report(&mut self) -> Result<Option<Report>, TrainError> {
         let data = &self.setup.data;
         let Some(part) = data.test.as_ref().or(data.validation.as_ref()) else { return Ok(None) };
         let last_is_best = self.state.best.is_none_or(|best| best.step == self.state.step);
-        if let (None, true, Some(report)) = (&data.test, last_is_best, &self.last_evaluation) {
+        let is_exact = last_is_best && self.updater.dtype == DType::F32;
+        if let (None, true, Some(report)) = (&data.test, is_exact, &self.last_evaluation) {
             return Ok(Some(report.clone()));
         }
         let dir = ModelDir::open(&self.model_dir().to_string_lossy())?;
         let (best, _) = Model::load(&dir, &LoadMode::AsIs, self.kernels)?;
-        Ok(Some(evaluate(&best, part, self.job.task, &self.updater.loss, self.kernels, DType::F32)))
+        Ok(Some(evaluate(&best, part, self.job.task, &Loss::default(), self.kernels, DType::F32)))
     }
 
     fn model_dir(&self) -> PathBuf {
@@ -344,7 +334,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn write_run_json(&self, outcome: Option<&Outcome>) -> Result<(), TrainError> {
+    fn write_run_json(&self, outcome: &serde_json::Value) -> Result<(), TrainError> {
         let Setup { model, data, report, .. } = &self.setup;
         let value = json!({
             "job": self.job.resolved(),
@@ -357,26 +347,19 @@ impl<'a> Run<'a> {
             "memory": {"saved_activation_bytes": self.totals.saved_bytes, "pool": pool_json(self.kernels)},
             "outcome": outcome,
         });
-        let path = self.job.out.join("run.json");
+        let path = self.job.out.join(RUN_JSON);
         let text = serde_json::to_string_pretty(&value).map_err(|e| TrainError::io("write", &path, e.into()))?;
         Ok(model::files::atomic::write(&path, |file| file.write_all(text.as_bytes()))?)
     }
 }
 
-impl Totals {
-    fn add(&mut self, samples: usize, tokens: usize, seconds: f64, loss: f64, saved_bytes: usize) {
-        self.samples += samples;
-        self.tokens += tokens;
-        self.seconds += seconds;
-        self.losses.push_back(loss);
-        if self.losses.len() > LOSS_WINDOW {
-            self.losses.pop_front();
-        }
-        self.saved_bytes = self.saved_bytes.max(saved_bytes);
-    }
-
-    fn train_loss(&self) -> Option<f64> {
-        (!self.losses.is_empty()).then(|| self.losses.iter().sum::<f64>() / self.losses.len() as f64)
+/// A learning rate that never gets past its warm-up is a slip of the job, not a wish.
+fn refuse_endless_warmup(job: &Job, total_steps: u64) -> Result<(), TrainError> {
+    match job.schedule.warmup_steps {
+        Some(warmup) if warmup >= total_steps => Err(TrainError::Unfit(format!(
+            "schedule.warmup_steps is {warmup}, but the run makes only {total_steps} updates: lower it, or train longer"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -57,7 +57,7 @@ impl LrSchedule {
     /// whole updates, as `transformers` does.
     pub fn of_job(table: &Schedule, total_steps: u64) -> Self {
         let share = table.warmup_ratio.unwrap_or(0.0);
-        let from_ratio = || (share * total_steps as f64).ceil() as u64;
+        let from_ratio = || ((share * total_steps as f64).ceil() as u64).min(total_steps.saturating_sub(1));
         let warmup_steps = table.warmup_steps.unwrap_or_else(from_ratio);
         let schedule = Self::new(table.kind, warmup_steps, total_steps);
         match table.max_minutes.map(|minutes| Duration::try_from_secs_f64(minutes * 60.0)) {

@@ -1,8 +1,11 @@
 //! `trainyard eval`
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use train::job::{Column, DataTable, Format};
+use anyhow::Context;
+
+use train::job::{Column, DataTable, Format, Keep};
 
 use super::{Threads, note_truncated, open_model, print_json};
 use crate::exit::Refused;
@@ -31,6 +34,15 @@ pub struct Args {
     /// Character encoding: utf-8 (strict), utf-8-lossy, or any WHATWG label
     #[arg(long, default_value = "utf-8")]
     encoding: String,
+    /// Splits the labels inside one cell, for multi-label models
+    #[arg(long, value_name = "TEXT", default_value = ",")]
+    label_separator: String,
+    /// Leave out rows whose text is not pure ASCII
+    #[arg(long)]
+    only_ascii: bool,
+    /// Leave out rows whose text occurred before
+    #[arg(long)]
+    dedup: bool,
     /// Longest example in tokens [default: what the model can take]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
@@ -50,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&report)?;
     } else {
-        println!("{report}");
+        writeln!(std::io::stdout().lock(), "{report}").context("cannot write to standard output")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -73,6 +85,9 @@ fn table_of(args: &Args) -> anyhow::Result<DataTable> {
         format,
         encoding: args.encoding.clone(),
         max_tokens: args.max_tokens,
+        label_separator: args.label_separator.clone(),
+        keep: if args.only_ascii { Keep::Ascii } else { Keep::All },
+        dedup: args.dedup,
         ..DataTable::default()
     })
 }

@@ -1,10 +1,12 @@
 //! `trainyard inspect`
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use model::files::{Checkpoint, ModelDir};
 use model::tokenizer::Tokenizer;
-use model::{Encoder, Head, ModelConfig, WeightsComparison};
+use model::{Encoder, Head, ModelConfig, Problem, WeightsComparison};
 use serde::Serialize;
 
 use super::print_json;
@@ -54,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&description)?;
     } else {
-        print(&description, args.tensors);
+        print(&mut std::io::stdout().lock(), &description, args.tensors).context("cannot write to standard output")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -94,7 +96,9 @@ fn describe_config(encoder: &Encoder, description: &mut Description) {
     let config = encoder.config();
     description.architecture = Some(config.encoder.family.to_string());
     let head = match config.head {
-        Head::Sequence(problem) => format!("sequence classification ({problem:?})"),
+        Head::Sequence(Problem::SingleLabel) => "sequence classification, one label".into(),
+        Head::Sequence(Problem::MultiLabel) => "sequence classification, any number of labels".into(),
+        Head::Sequence(Problem::Regression) => "regression".into(),
         Head::Token => "token classification".into(),
         Head::Embedding => "none: makes embeddings".into(),
     };
@@ -122,27 +126,29 @@ fn describe_weights(encoder: Option<&Encoder>, checkpoint: &Checkpoint, descript
     description.problems.extend(unused.into_iter().map(|name| format!("in the weights but not used: {name}")));
 }
 
-fn print(description: &Description, tensors: bool) {
-    let line = |name: &str, value: Option<String>| {
+fn print(out: &mut impl Write, description: &Description, tensors: bool) -> std::io::Result<()> {
+    let lines = [
+        ("architecture", description.architecture.clone()),
+        ("head", description.head.clone()),
+        ("parameters", description.parameters.map(|n| format!("{n} ({:.1} M)", n as f64 / 1e6))),
+        ("layers", description.layers.zip(description.hidden).map(|(n, h)| format!("{n}, hidden size {h}"))),
+        ("max tokens", description.max_tokens.map(|n| n.to_string())),
+        ("labels", (!description.labels.is_empty()).then(|| description.labels.join(", "))),
+        ("tokenizer", description.tokenizer.as_ref().map(|t| format!("{} tokens", t.vocabulary))),
+        ("tensors", Some(description.tensors.len().to_string())),
+    ];
+    for (name, value) in lines {
         if let Some(value) = value {
-            println!("{name:<13} {value}");
+            writeln!(out, "{name:<13} {value}")?;
         }
-    };
-    line("architecture", description.architecture.clone());
-    line("head", description.head.clone());
-    line("parameters", description.parameters.map(|n| format!("{n} ({:.1} M)", n as f64 / 1e6)));
-    line("layers", description.layers.zip(description.hidden).map(|(n, h)| format!("{n}, hidden size {h}")));
-    line("max tokens", description.max_tokens.map(|n| n.to_string()));
-    line("labels", (!description.labels.is_empty()).then(|| description.labels.join(", ")));
-    line("tokenizer", description.tokenizer.as_ref().map(|t| format!("{} tokens", t.vocabulary)));
-    line("tensors", Some(description.tensors.len().to_string()));
+    }
     if tensors {
         for tensor in &description.tensors {
-            println!("  {:<72} {} {:?}", tensor.name, tensor.dtype, tensor.shape);
+            writeln!(out, "  {:<72} {} {:?}", tensor.name, tensor.dtype, tensor.shape)?;
         }
     }
-    match description.problems.as_slice() {
-        [] => println!("no problems found"),
-        problems => problems.iter().for_each(|problem| println!("problem: {problem}")),
+    if description.problems.is_empty() {
+        return writeln!(out, "no problems found");
     }
+    description.problems.iter().try_for_each(|problem| writeln!(out, "problem: {problem}"))
 }

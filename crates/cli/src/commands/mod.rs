@@ -18,7 +18,8 @@ use tensor::CpuKernels;
 fn open_model(spec: &str, threads: Option<usize>) -> anyhow::Result<(ModelDir, Model, CpuKernels)> {
     let dir = ModelDir::open(spec)?;
     let kernels = CpuKernels::new(threads.unwrap_or_else(tensor::physical_cores));
-    let (model, _) = Model::load(&dir, &LoadMode::AsIs, &kernels)?;
+    let (mut model, _) = Model::load(&dir, &LoadMode::AsIs, &kernels)?;
+    model.weights.prepack(&kernels, &model.encoder.packable());
     Ok((dir, model, kernels))
 }
 

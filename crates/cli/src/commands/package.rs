@@ -1,8 +1,10 @@
 //! `trainyard package`
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use model::files::{ModelDir, tarball};
 use model::{LoadMode, Model};
 use tensor::CpuKernels;
@@ -22,6 +24,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Model::load(&dir, &LoadMode::AsIs, &CpuKernels::new(1))?;
     tarball::pack(dir.path(), &args.out)?;
     let bytes = std::fs::metadata(&args.out).map_or(0, |metadata| metadata.len());
-    println!("{} ({:.1} MB)", args.out.display(), bytes as f64 / 1e6);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{} ({:.1} MB)", args.out.display(), bytes as f64 / 1e6)
+        .context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }

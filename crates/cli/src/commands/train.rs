@@ -1,13 +1,14 @@
 //! `trainyard train`
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use train::Outcome;
 use train::job::Job;
 
@@ -49,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&outcome)?;
     } else {
-        print(&outcome);
+        print(&outcome).context("cannot write to standard output")?;
     }
     Ok(match &outcome.interrupted {
         None => ExitCode::SUCCESS,
@@ -84,21 +85,28 @@ fn quoted(word: &str) -> String {
 /// The first Ctrl-C or SIGTERM asks the run to stop after its update, the second one ends the process.
 fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), stop.clone())?;
-        flag::register(signal, stop.clone())?;
-    }
+    let (asked, mut signals) = (stop.clone(), Signals::new([SIGINT, SIGTERM])?);
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            if asked.swap(true, Ordering::Relaxed) {
+                std::process::exit(i32::from(INTERRUPTED));
+            }
+            eprintln!("stopping: the update at work is finished and saved; once more to quit without saving");
+        }
+    });
     Ok(stop)
 }
 
-fn print(outcome: &Outcome) {
+fn print(outcome: &Outcome) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
     let speed = format!("{:.1} samples/s, {:.0} tokens/s", outcome.samples_per_s, outcome.tokens_per_s);
     let memory = outcome.peak_rss_bytes as f64 / (1 << 20) as f64;
-    println!("{} updates, {speed}, peak memory {memory:.0} MiB", outcome.steps);
+    writeln!(out, "{} updates, {speed}, peak memory {memory:.0} MiB", outcome.steps)?;
     if let Some(report) = &outcome.eval {
-        println!("\n{report}");
+        writeln!(out, "\n{report}")?;
     }
-    if outcome.interrupted.is_none() {
-        println!("model: {}", outcome.model_dir.display());
+    match &outcome.model_dir {
+        Some(dir) if outcome.interrupted.is_none() => writeln!(out, "model: {}", dir.display()),
+        _ => Ok(()),
     }
 }

@@ -38,7 +38,11 @@ fn a_config_and_tensors_that_disagree() {
         ["tensor `encoder.layer.0.intermediate.dense.weight` has shape [64, 32]", "config.json asks for [128, 32]"];
     refuse(&yard, "base", &parts);
     yard.edit_config("base", &json!({"intermediate_size": 64, "num_hidden_layers": 3}));
-    refuse(&yard, "base", &["the weights lack tensors that config.json asks for (16, the first is `", "encoder.layer.2."]);
+    refuse(
+        &yard,
+        "base",
+        &["the weights lack tensors that config.json asks for (16, the first is `", "encoder.layer.2."],
+    );
     yard.edit_config("base", &json!({"num_hidden_layers": 2, "vocab_size": 50}));
     refuse(&yard, "base", &["the tokenizer has", "tokens but the model only 50 embeddings"]);
 }

@@ -42,7 +42,7 @@ fn json_is_one_object_on_standard_output_and_progress_goes_to_standard_error() {
     let ran = yard.train(&[]);
     assert!(ran.stderr.contains("96 training examples, 48 held out; at most 120 updates"), "{}", ran.stderr);
     assert!(ran.stderr.contains("newly initialised, not in the model file: "), "{}", ran.stderr);
-    assert!(ran.stderr.contains("after update 120: loss "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("after update 120: macro_f1 1.0000  loss "), "{}", ran.stderr);
     let outcome = ran.object();
     let keys: BTreeSet<&str> = outcome.as_object().unwrap().keys().map(String::as_str).collect();
     let promised = "run_dir model_dir steps train_loss samples_per_s tokens_per_s peak_rss_bytes eval";

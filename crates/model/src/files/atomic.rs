@@ -40,7 +40,7 @@ pub(super) fn parent_of(path: &Path) -> &Path {
 }
 
 /// Makes a rename in `dir` durable. Directories cannot be opened for this on Windows, where renames are journalled.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 

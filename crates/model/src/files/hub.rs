@@ -17,6 +17,9 @@ const TOKENIZER_FILES: [&str; 7] = [
     "vocab.txt",
 ];
 
+/// How sentence-transformers says that embeddings are made.
+const POOLING_FILES: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
+
 /// Where models come from and where they are kept. Apart from the environment, so that tests need neither.
 struct Hub {
     cache: Cache,
@@ -81,7 +84,7 @@ impl Hub {
         let pinned = api.repo(Repo::with_revision(name.into(), RepoType::Model, commit.clone()));
         let get = |name: &str| pinned.get(name).map_err(|e| unreachable(spec, &format!("`{name}`"), &e));
         let config = get(source::CONFIG_FILE)?;
-        for name in TOKENIZER_FILES.into_iter().filter(|name| listed(name)) {
+        for name in TOKENIZER_FILES.into_iter().chain(POOLING_FILES).filter(|name| listed(name)) {
             get(name)?;
         }
         let weights = get(weights)?;

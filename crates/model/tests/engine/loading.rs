@@ -150,7 +150,7 @@ fn a_missing_classifier_is_an_error_as_is_and_a_notice_when_fine_tuning() {
         });
         assert!(removed.len() >= 2);
         let message = error(dir.path(), &LoadMode::AsIs);
-        assert!(message.contains(&format!("lack {} tensor", removed.len())), "{message}");
+        assert!(message.contains(&format!("asks for ({}, the first", removed.len())), "{message}");
         assert!(message.contains("classifier") && message.contains("trainyard train"), "{message}");
 
         let (model, mut report) = load(dir.path(), &fine_tune(&["no", "yes"])).unwrap();
@@ -201,7 +201,7 @@ fn an_encoder_tensor_of_the_wrong_shape_or_none_is_an_error_that_names_it() {
 
             edit(dir.path(), |tensors| tensors.retain(|(n, ..)| !n.ends_with(&name)));
             let message = error(dir.path(), &mode);
-            assert!(message.contains(&name) && message.contains("lack 1 tensor"), "{message}");
+            assert!(message.contains(&name) && message.contains("asks for (1, the first"), "{message}");
         }
     }
 }

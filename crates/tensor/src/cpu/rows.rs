@@ -150,7 +150,7 @@ pub(super) fn normalize_rows(kernels: &CpuKernels, x: &Tensor, y: &mut Tensor) {
             let y = unsafe { y.part(elements.clone()) };
             vectorized!(kernels, {
                 for (x, y) in x[elements].chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {
-                    let inverse = 1.0 / dot(x, x).sqrt().max(LEAST_NORM);
+                    let inverse = 1.0 / at_least(dot(x, x).sqrt());
                     x.iter().zip(y).for_each(|(x, y)| *y = T::from_f32(x.to_f32() * inverse));
                 }
             });
@@ -174,8 +174,8 @@ pub(super) fn normalize_rows_gradient(kernels: &CpuKernels, x: &Tensor, dy: &Ten
             vectorized!(kernels, {
                 for ((x, dy), dx) in x.chunks_exact(columns).zip(dy.chunks_exact(columns)).zip(dx.chunks_exact_mut(columns)) {
                     let norm = dot(x, x).sqrt();
-                    let inverse = 1.0 / norm.max(LEAST_NORM);
-                    let along = if norm > LEAST_NORM { dot(x, dy) * inverse * inverse } else { 0.0 };
+                    let inverse = 1.0 / at_least(norm);
+                    let along = if norm <= LEAST_NORM { 0.0 } else { dot(x, dy) * inverse * inverse };
                     for ((x, dy), dx) in x.iter().zip(dy).zip(dx) {
                         *dx = T::from_f32(f32::mul_add(x.to_f32(), -along, dy.to_f32()) * inverse);
                     }
@@ -183,6 +183,12 @@ pub(super) fn normalize_rows_gradient(kernels: &CpuKernels, x: &Tensor, dy: &Ten
             });
         });
     });
+}
+
+/// The norm to divide by; a NaN stays one, which `max` would hide.
+#[inline(always)]
+fn at_least(norm: f32) -> f32 {
+    if norm < LEAST_NORM { LEAST_NORM } else { norm }
 }
 
 #[inline(always)]

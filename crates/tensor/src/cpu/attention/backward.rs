@@ -13,21 +13,23 @@ use std::ops::Range;
 use super::softmax::{self, GROUP, Mask, visible};
 use super::tile::{self, Arena, Left, Product, left_lanes, right_lanes};
 use super::{Call, HeadColumns, KEYS, QUERIES};
+use crate::cpu::gemm::kernel::Lane;
 use crate::cpu::gemm::operand::{Data, Operand, Target};
+use crate::cpu::gemm::pack;
 use crate::cpu::gemm::store;
 use crate::tensor::Tensor;
 
 /// Writes the gradient of the input.
 pub fn run(call: &Call, y: &Tensor, dy: &Tensor, log_sum: &[f32], dqkv: Target) {
     let (groups, longest) = (call.shape.key_value_heads, call.longest());
-    let lanes = lanes(longest, call.shape.head_dim);
+    let lanes = lanes(longest, call.shape.head_dim, call.lane);
     let (y, dy) = (Data::of(y), Operand::rows_outer(dy));
     call.for_each(call.sequences() * groups, lanes, |task, workspace| {
         let tokens = call.tokens(task / groups);
         if !tokens.is_empty() {
             // SAFETY: the workspace is this thread's and has `lanes`.
             let arena = unsafe { Arena::new(workspace, lanes) };
-            let parts = Parts::new(arena, tokens.len(), call.shape.head_dim);
+            let parts = Parts::new(arena, tokens.len(), call.shape.head_dim, call.lane);
             Group { call, group: task % groups, tokens, y, dy, log_sum, dqkv, parts }.run();
         }
     });
@@ -42,46 +44,52 @@ struct Parts {
     queries: *mut f32,
     gradients: *mut f32,
     /// Left sides: a block's queries and output gradients.
-    query_panels: *mut f32,
-    gradient_panels: *mut f32,
+    query_rows: *mut f32,
+    gradient_rows: *mut f32,
     /// Tiles: probabilities behind dropout, and gradients of the scores.
     probabilities: *mut f32,
     score_gradients: *mut f32,
+    /// The same in pairs of queries, where lanes are pairs.
+    probability_pairs: *mut f32,
+    score_gradient_pairs: *mut f32,
     /// Sums.
     query_sums: *mut f32,
     key_sums: *mut f32,
     value_sums: *mut f32,
 }
 
-fn part_lanes(longest: usize, dim: usize) -> [usize; 12] {
-    let (keys, queries, tile) = (right_lanes(longest, dim), right_lanes(dim, QUERIES), QUERIES * KEYS);
-    let (panels, sums) = (left_lanes(QUERIES, dim), longest * dim);
-    [keys, keys, right_lanes(dim, longest), queries, queries, panels, panels, tile, tile, QUERIES * dim, sums, sums]
+fn part_lanes(longest: usize, dim: usize, lane: Lane) -> [usize; 14] {
+    let (keys, queries, tile) = (right_lanes(longest, dim, lane), right_lanes(dim, QUERIES, lane), QUERIES * KEYS);
+    let (rows, sums) = (left_lanes(QUERIES, dim, lane), longest * dim);
+    let pairs = if lane == Lane::Pair { tile.div_ceil(2) } else { 0 };
+    let right = [keys, keys, right_lanes(dim, longest, lane), queries, queries];
+    let [a, b, c, d, e] = right;
+    [a, b, c, d, e, rows, rows, tile, tile, pairs, pairs, QUERIES * dim, sums, sums]
 }
 
-fn lanes(longest: usize, dim: usize) -> usize {
-    part_lanes(longest, dim).map(Arena::rounded).iter().sum()
+fn lanes(longest: usize, dim: usize, lane: Lane) -> usize {
+    part_lanes(longest, dim, lane).map(Arena::rounded).iter().sum()
 }
 
 impl Parts {
-    fn new(mut arena: Arena, length: usize, dim: usize) -> Self {
-        let parts = part_lanes(length, dim).map(|lanes| arena.take(lanes));
-        let [transposed_keys, transposed_values, keys, queries, gradients, ..] = parts;
-        let [.., query_panels, gradient_panels, probabilities, score_gradients, query_sums, key_sums, value_sums] =
-            parts;
+    fn new(mut arena: Arena, length: usize, dim: usize, lane: Lane) -> Self {
+        let mut parts = part_lanes(length, dim, lane).into_iter().map(|lanes| arena.take(lanes));
+        let mut next = || parts.next().unwrap_or(std::ptr::null_mut());
         Self {
-            transposed_keys,
-            transposed_values,
-            keys,
-            queries,
-            gradients,
-            query_panels,
-            gradient_panels,
-            probabilities,
-            score_gradients,
-            query_sums,
-            key_sums,
-            value_sums,
+            transposed_keys: next(),
+            transposed_values: next(),
+            keys: next(),
+            queries: next(),
+            gradients: next(),
+            query_rows: next(),
+            gradient_rows: next(),
+            probabilities: next(),
+            score_gradients: next(),
+            probability_pairs: next(),
+            score_gradient_pairs: next(),
+            query_sums: next(),
+            key_sums: next(),
+            value_sums: next(),
         }
     }
 }
@@ -130,29 +138,33 @@ impl Group<'_> {
     }
 
     unsafe fn pack_keys(&self, columns: &HeadColumns) {
-        let (call, tokens, parts) = (self.call, self.tokens.clone(), &self.parts);
+        let (call, tokens, parts, lane) = (self.call, self.tokens.clone(), &self.parts, self.call.lane);
         let (along, across) = (Operand::rows_outer(call.qkv), Operand::rows_summed(call.qkv));
         // SAFETY: the caller's promise.
         unsafe {
-            tile::right(call.kernels, &along, tokens.clone(), columns.key.clone(), parts.transposed_keys);
-            tile::right(call.kernels, &along, tokens.clone(), columns.value.clone(), parts.transposed_values);
-            tile::right(call.kernels, &across, columns.key.clone(), tokens, parts.keys);
+            tile::right(call.kernels, &along, tokens.clone(), columns.key.clone(), lane, parts.transposed_keys);
+            tile::right(call.kernels, &along, tokens.clone(), columns.value.clone(), lane, parts.transposed_values);
+            tile::right(call.kernels, &across, columns.key.clone(), tokens, lane, parts.keys);
         }
     }
 
     unsafe fn block(&self, block: &Block) {
         let transposed_dy = Operand { along_k: false, ..self.dy };
         let (call, parts, dim, length) = (self.call, &self.parts, self.call.shape.head_dim, self.tokens.len());
+        let (kernels, lane) = (call.kernels, call.lane);
         let rows = self.tokens.start + block.queries.start..self.tokens.start + block.queries.end;
         let (count, columns) = (rows.len(), call.columns(block.head).query);
         let output = block.head * dim..(block.head + 1) * dim;
+        let (along, across) = (Operand::rows_outer(call.qkv), Operand::rows_summed(call.qkv));
         // SAFETY: the workspace has room for the operands of a block.
-        unsafe {
-            tile::left(call.kernels, &Operand::rows_outer(call.qkv), rows.clone(), columns.clone(), parts.query_panels);
-            tile::left(call.kernels, &self.dy, rows.clone(), output.clone(), parts.gradient_panels);
-            tile::right(call.kernels, &Operand::rows_summed(call.qkv), columns.clone(), rows.clone(), parts.queries);
-            tile::right(call.kernels, &transposed_dy, output.clone(), rows, parts.gradients);
-        }
+        let (query_rows, gradient_rows) = unsafe {
+            tile::right(kernels, &across, columns.clone(), rows.clone(), lane, parts.queries);
+            tile::right(kernels, &transposed_dy, output.clone(), rows.clone(), lane, parts.gradients);
+            (
+                tile::left(kernels, &along, rows.clone(), columns.clone(), lane, parts.query_rows),
+                tile::left(kernels, &self.dy, rows, output, lane, parts.gradient_rows),
+            )
+        };
         let deltas = self.deltas(block);
         let seen = if call.shape.causal { block.queries.end } else { length };
         for first in (0..seen).step_by(KEYS) {
@@ -160,56 +172,66 @@ impl Group<'_> {
             let scores = Product {
                 rows: count,
                 columns: keys.len().next_multiple_of(GROUP),
-                k: dim,
-                left: Left::Panels(parts.query_panels),
-                right: parts.transposed_keys.wrapping_add(first * dim),
-                panel_lanes: GROUP * dim,
+                lane,
+                lanes: lane.count(dim),
+                left: query_rows,
+                right: parts.transposed_keys.wrapping_add(first * lane.count(dim)),
+                panel_lanes: GROUP * lane.count(dim),
                 c: parts.probabilities,
                 c_pitch: KEYS,
                 add: false,
             };
             let probability_gradients = Product {
-                left: Left::Panels(parts.gradient_panels),
-                right: parts.transposed_values.wrapping_add(first * dim),
+                left: gradient_rows,
+                right: parts.transposed_values.wrapping_add(first * lane.count(dim)),
                 c: parts.score_gradients,
                 ..scores
             };
             let query_sums = Product {
                 rows: count,
                 columns: dim,
-                k: keys.len(),
+                lane,
+                lanes: lane.count(keys.len()),
                 left: Left::Rows(parts.score_gradients),
-                right: parts.keys.wrapping_add(first * GROUP),
-                panel_lanes: GROUP * length,
+                right: parts.keys.wrapping_add(lane.count(first) * GROUP),
+                panel_lanes: GROUP * lane.count(length),
                 c: parts.query_sums,
                 c_pitch: dim,
                 add: first > 0,
             };
+            let columns_of = match lane {
+                Lane::Single => [parts.probabilities, parts.score_gradients],
+                Lane::Pair => [parts.probability_pairs, parts.score_gradient_pairs],
+            };
             let key_sums = Product {
                 rows: keys.len(),
                 columns: dim,
-                k: count,
-                left: Left::Columns(parts.score_gradients),
+                lane,
+                lanes: lane.count(count),
+                left: Left::Columns(columns_of[1]),
                 right: parts.queries,
-                panel_lanes: GROUP * count,
+                panel_lanes: GROUP * lane.count(count),
                 c: parts.key_sums.wrapping_add(first * dim),
                 c_pitch: dim,
                 add: true,
             };
             let value_sums = Product {
-                left: Left::Columns(parts.probabilities),
+                left: Left::Columns(columns_of[0]),
                 right: parts.gradients,
                 c: parts.value_sums.wrapping_add(first * dim),
                 ..key_sums
             };
             // SAFETY: the operands were packed for these sizes; tiles and sums are this thread's.
             unsafe {
-                scores.run(call.kernels);
-                probability_gradients.run(call.kernels);
+                scores.run(kernels);
+                probability_gradients.run(kernels);
                 self.score_gradients(block, &keys, &deltas);
-                value_sums.run(call.kernels);
-                query_sums.run(call.kernels);
-                key_sums.run(call.kernels);
+                if lane == Lane::Pair {
+                    self.round(count, scores.columns);
+                }
+                value_sums.run(kernels);
+                query_sums.run(kernels);
+                key_sums.run(kernels);
             }
         }
         // SAFETY: the sums of the block's queries are complete.
@@ -234,7 +256,7 @@ impl Group<'_> {
     /// # Safety
     /// Both tiles hold the block's rows for these keys.
     unsafe fn score_gradients(&self, block: &Block, keys: &Range<usize>, deltas: &[f32; QUERIES]) {
-        let (call, scale) = (self.call, self.call.shape.scale() as f32);
+        let (call, scale, scale_of_powers) = (self.call, self.call.shape.scale() as f32, self.call.scale_of_powers());
         let mask = call.dropout.map(|dropout| Mask { dropout, head: block.head });
         let width = keys.len().next_multiple_of(GROUP);
         let (probabilities, gradients) = (self.parts.probabilities, self.parts.score_gradients);
@@ -250,7 +272,12 @@ impl Group<'_> {
                         std::slice::from_raw_parts_mut(gradients.add(r * KEYS), width),
                     )
                 };
-                softmax::probabilities(probabilities, visible(call.shape.causal, query, keys), scale, log_sum);
+                softmax::probabilities(
+                    probabilities,
+                    visible(call.shape.causal, query, keys),
+                    scale_of_powers,
+                    log_sum,
+                );
                 if let Some(mask) = mask {
                     mask.factors(token, keys.start, &mut factors[..width]);
                 }
@@ -260,6 +287,20 @@ impl Group<'_> {
                 }
             }
         });
+    }
+
+    /// Rounds a pair of tiles to `bf16`: the gradients of scores by rows, and both by columns.
+    ///
+    /// # Safety
+    /// Both tiles hold `rows` rows of `columns`; lanes are pairs.
+    unsafe fn round(&self, rows: usize, columns: usize) {
+        let (path, parts) = (self.call.kernels.path, &self.parts);
+        // SAFETY: the caller's promise; the tiles of pairs have half the rows.
+        unsafe {
+            pack::round_columns(path, parts.probabilities, KEYS, rows, columns, parts.probability_pairs);
+            pack::round_columns(path, parts.score_gradients, KEYS, rows, columns, parts.score_gradient_pairs);
+            pack::round_rows(path, parts.score_gradients, KEYS, rows, columns);
+        }
     }
 
     /// Writes rows of sums to the gradient, from `column` on.

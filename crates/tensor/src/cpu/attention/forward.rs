@@ -7,7 +7,9 @@ use pulp::{Simd, WithSimd};
 use super::softmax::{GROUP, Mask, Running, visible};
 use super::tile::{self, Arena, Left, Product, left_lanes, right_lanes};
 use super::{Call, KEYS, QUERIES, TASKS_PER_THREAD};
+use crate::cpu::gemm::kernel::Lane;
 use crate::cpu::gemm::operand::{Operand, Target};
+use crate::cpu::gemm::pack;
 use crate::cpu::gemm::store;
 
 /// Writes the output and the logarithms of the denominators.
@@ -18,7 +20,7 @@ pub fn run(call: &Call, y: Target, log_sum: &mut [f32]) {
     let parts = wanted.div_ceil((call.sequences() * heads).max(1)).min(blocks);
     let blocks_per_part = blocks.div_ceil(parts);
     let log_sum = Target::F32(log_sum.as_mut_ptr());
-    let lanes = lanes(longest, call.shape.head_dim);
+    let lanes = lanes(longest, call.shape.head_dim, call.lane);
     call.for_each(call.sequences() * parts * heads, lanes, |task, workspace| {
         let (head, part, sequence) = (task % heads, task / heads % parts, task / heads / parts);
         let tokens = call.tokens(sequence);
@@ -32,8 +34,9 @@ pub fn run(call: &Call, y: Target, log_sum: &mut [f32]) {
     });
 }
 
-fn lanes(longest: usize, dim: usize) -> usize {
-    let parts = [right_lanes(longest, dim), right_lanes(dim, longest), left_lanes(QUERIES, dim), QUERIES * KEYS];
+fn lanes(longest: usize, dim: usize, lane: Lane) -> usize {
+    let right = [right_lanes(longest, dim, lane), right_lanes(dim, longest, lane)];
+    let parts = [right[0], right[1], left_lanes(QUERIES, dim, lane), QUERIES * KEYS];
     parts.map(Arena::rounded).iter().sum::<usize>() + Arena::rounded(QUERIES * dim)
 }
 
@@ -50,24 +53,25 @@ impl Head<'_> {
     /// Queries by their position in the sequence.
     fn queries(&self, queries: Range<usize>, mut arena: Arena) {
         let (call, length, dim) = (self.call, self.tokens.len(), self.call.shape.head_dim);
+        let lane = call.lane;
         let columns = call.columns(self.head);
         let seen = if call.shape.causal { queries.end } else { length };
         let keys = self.tokens.start..self.tokens.start + seen;
-        let transposed_keys = arena.take(right_lanes(length, dim));
-        let values = arena.take(right_lanes(dim, length));
-        let left = arena.take(left_lanes(QUERIES, dim));
+        let transposed_keys = arena.take(right_lanes(length, dim, lane));
+        let values = arena.take(right_lanes(dim, length, lane));
+        let left = arena.take(left_lanes(QUERIES, dim, lane));
         let (scores, sums) = (arena.take(QUERIES * KEYS), arena.take(QUERIES * dim));
         let (along, across) = (Operand::rows_outer(call.qkv), Operand::rows_summed(call.qkv));
         // SAFETY: the parts of the workspace have room for the packed keys and values.
         unsafe {
-            tile::right(call.kernels, &along, keys.clone(), columns.key, transposed_keys);
-            tile::right(call.kernels, &across, columns.value, keys, values);
+            tile::right(call.kernels, &along, keys.clone(), columns.key, lane, transposed_keys);
+            tile::right(call.kernels, &across, columns.value, keys, lane, values);
         }
         for first in queries.clone().step_by(QUERIES) {
             let block = first..(first + QUERIES).min(queries.end);
             let rows = self.tokens.start + block.start..self.tokens.start + block.end;
             // SAFETY: as above.
-            unsafe { tile::left(call.kernels, &along, rows, columns.query.clone(), left) };
+            let queries = unsafe { tile::left(call.kernels, &along, rows, columns.query.clone(), lane, left) };
             let seen_by_block = if call.shape.causal { block.end } else { seen };
             let mut running = [Running::START; QUERIES];
             for first_key in (0..seen_by_block).step_by(KEYS) {
@@ -76,10 +80,11 @@ impl Head<'_> {
                     Product {
                         rows: block.len(),
                         columns: keys.len().next_multiple_of(GROUP),
-                        k: dim,
-                        left: Left::Panels(left),
-                        right: transposed_keys.wrapping_add(first_key * dim),
-                        panel_lanes: GROUP * dim,
+                        lane,
+                        lanes: lane.count(dim),
+                        left: queries,
+                        right: transposed_keys.wrapping_add(first_key * lane.count(dim)),
+                        panel_lanes: GROUP * lane.count(dim),
                         c: scores,
                         c_pitch: KEYS,
                         add: false,
@@ -87,10 +92,11 @@ impl Head<'_> {
                     Product {
                         rows: block.len(),
                         columns: dim,
-                        k: keys.len(),
+                        lane,
+                        lanes: lane.count(keys.len()),
                         left: Left::Rows(scores),
-                        right: values.wrapping_add(first_key * GROUP),
-                        panel_lanes: GROUP * seen,
+                        right: values.wrapping_add(lane.count(first_key) * GROUP),
+                        panel_lanes: GROUP * lane.count(seen),
                         c: sums,
                         c_pitch: dim,
                         add: first_key > 0,
@@ -101,6 +107,10 @@ impl Head<'_> {
                     products[0].run(call.kernels);
                     let tile = Advance { head: self, block: &block, keys: &keys, scores, sums, running: &mut running };
                     call.kernels.arch.dispatch(tile);
+                    if lane == Lane::Pair {
+                        let width = keys.len().next_multiple_of(GROUP);
+                        pack::round_rows(call.kernels.path, scores, KEYS, block.len(), width);
+                    }
                     products[1].run(call.kernels);
                 }
             }
@@ -149,7 +159,7 @@ impl WithSimd for Advance<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Head { call, head, tokens, .. } = self.head;
         let (dim, scale, width) =
-            (call.shape.head_dim, call.shape.scale() as f32, self.keys.len().next_multiple_of(GROUP));
+            (call.shape.head_dim, call.scale_of_powers(), self.keys.len().next_multiple_of(GROUP));
         let mask = call.dropout.map(|dropout| Mask { dropout, head: *head });
         for ((r, query), running) in self.block.clone().enumerate().zip(self.running) {
             // SAFETY: its maker's promise; the rows are disjoint.

@@ -2,7 +2,9 @@
 //!
 //! A task is one head of one sequence (in the forward pass a part of its queries, where there are few tasks). It
 //! never holds more than [`QUERIES`] x [`KEYS`] scores; the tiles are products of the micro-kernels of
-//! [`gemm`](super::gemm), in `f32`. Tiles are cut from the start of a sequence, so its result depends on nothing else.
+//! [`gemm`](super::gemm): in `f32`, or of `bf16` pairs where the input is `bf16` and the CPU multiplies them faster; then
+//! probabilities and gradients of scores are rounded to `bf16` for the products alone, and softmax and sums stay `f32`.
+//! Tiles are cut from the start of a sequence, so its result depends on nothing else.
 
 mod backward;
 mod forward;
@@ -20,8 +22,9 @@ use crate::kernels::{AttentionShape, Dropout};
 use crate::tensor::Tensor;
 
 use super::CpuKernels;
-use super::gemm::kernel::{MR, ROW_PITCH};
+use super::gemm::kernel::{Lane, MR, ROW_PITCH};
 use super::gemm::operand::Target;
+use super::gemm::packed_lane;
 use super::parallel::for_pieces;
 
 /// Queries of a tile.
@@ -38,6 +41,8 @@ struct Call<'a> {
     qkv: &'a Tensor,
     offsets: &'a [u32],
     dropout: Option<&'a Dropout<'a>>,
+    /// How operands are packed.
+    lane: Lane,
 }
 
 impl<'a> Call<'a> {
@@ -60,7 +65,8 @@ impl<'a> Call<'a> {
             dropout.is_none_or(|dropout| dropout.rows.len() == tokens),
             "attention: identities for {tokens} tokens"
         );
-        Self { kernels, shape, qkv, offsets, dropout }
+        let lane = packed_lane(kernels.path, qkv.dtype());
+        Self { kernels, shape, qkv, offsets, dropout, lane }
     }
 
     fn sequences(&self) -> usize {
@@ -70,6 +76,11 @@ impl<'a> Call<'a> {
     /// The tokens of a sequence.
     fn tokens(&self, sequence: usize) -> Range<usize> {
         self.offsets[sequence] as usize..self.offsets[sequence + 1] as usize
+    }
+
+    /// What unscaled scores are multiplied by to be exponents of 2.
+    fn scale_of_powers(&self) -> f32 {
+        (self.shape.scale() * std::f64::consts::LOG2_E) as f32
     }
 
     fn longest(&self) -> usize {
@@ -140,6 +151,7 @@ pub fn attention_gradient(
     let width = shape.output_columns();
     let fits = [y, dy].iter().all(|t| (t.rows(), t.columns()) == (qkv.rows(), width));
     assert!(fits && dqkv.shape() == qkv.shape(), "attention_gradient: {y:?}, {dy:?} and {dqkv:?} for {qkv:?}");
+    assert_eq!(dy.dtype(), qkv.dtype(), "attention_gradient: {dy:?} for {qkv:?}");
     assert_eq!(log_sum.len(), qkv.rows() * shape.query_heads, "attention_gradient: {log_sum:?} for {qkv:?}");
     backward::run(&call, y, dy, log_sum.as_slice(), Target::of(dqkv));
 }

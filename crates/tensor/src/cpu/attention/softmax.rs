@@ -6,7 +6,6 @@ use std::ops::Range;
 use pulp::Simd;
 
 use crate::cpu::gemm::operand::Data;
-use crate::cpu::math;
 use crate::dtype::Element;
 use crate::kernels::Dropout;
 
@@ -55,25 +54,25 @@ fn dot_of<T: Element>(a: &[T], b: &[T]) -> f32 {
 /// One query's running softmax.
 #[derive(Clone, Copy)]
 pub struct Running {
-    /// The largest scaled score so far.
+    /// The largest scaled score so far, times `log₂ e`.
     pub most: f32,
-    /// `Σ exp(score - most)`.
+    /// `Σ 2^(score - most)`.
     pub sum: f32,
 }
 
 impl Running {
     pub const START: Self = Self { most: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// Turns a row of unscaled scores, of which the first `keys` exist, into `exp(scaled score - most)`, and returns
-    /// what earlier results are to be multiplied by.
+    /// Turns a row of unscaled scores, of which the first `keys` exist, into `2^(scaled score - most)`, and returns what
+    /// earlier results are to be multiplied by. `scale` includes `log₂ e`.
     #[inline(always)]
     pub fn advance<S: Simd>(&mut self, simd: S, row: &mut [f32], keys: usize, scale: f32) -> f32 {
         row[keys..].fill(f32::NEG_INFINITY);
         let most = max(simd, row) * scale;
         let most = if most > self.most { most } else { self.most };
-        let factor = math::exp(self.most - most);
+        let factor = exp2(self.most - most);
         for value in row.iter_mut() {
-            *value = math::exp(value.mul_add(scale, -most));
+            *value = exp2(value.mul_add(scale, -most));
         }
         row[keys..].fill(0.0);
         self.sum = self.sum.mul_add(factor, sum(simd, row));
@@ -83,17 +82,33 @@ impl Running {
 
     /// The logarithm of the softmax's denominator.
     pub fn log_sum(&self) -> f32 {
-        self.most + self.sum.ln()
+        self.most.mul_add(std::f32::consts::LN_2, self.sum.ln())
     }
 }
 
-/// Probabilities from unscaled scores and the logarithm of the denominator.
+/// Probabilities from unscaled scores and the logarithm of the denominator; `scale` includes `log₂ e`.
 #[inline(always)]
 pub fn probabilities(row: &mut [f32], keys: usize, scale: f32, log_sum: f32) {
+    let log_sum = log_sum * std::f32::consts::LOG2_E;
     for value in row.iter_mut() {
-        *value = math::exp(value.mul_add(scale, -log_sum));
+        *value = exp2(value.mul_add(scale, -log_sum));
     }
     row[keys..].fill(0.0);
+}
+
+/// `2^x` for `x` of at most a little more than 0, within 2 units in the last place; `2^-126` for anything smaller.
+#[inline(always)]
+fn exp2(x: f32) -> f32 {
+    /// `1.5 * 2^23`: adding it rounds to an integer, which stands in the low bits of the sum.
+    const ROUNDER: f32 = 12_582_912.0;
+    /// A minimax fit (Lawson's reweighted least squares) of 2^x on ±1/2.
+    const FIT: [f32; 6] = [1.000_000_1, 0.693_146_94, 0.240_221_2, 0.055_507_135, 0.009_675_543, 0.001_327_647_4];
+    let x = if x < -126.0 { -126.0 } else { x };
+    let shifted = x + ROUNDER;
+    let rest = x - (shifted - ROUNDER);
+    let value = FIT.iter().rev().fold(0.0, |value, &coefficient| f32::mul_add(value, rest, coefficient));
+    let power = shifted.to_bits().wrapping_sub(ROUNDER.to_bits()).wrapping_add(127) << 23;
+    value * f32::from_bits(power)
 }
 
 /// Dropout on one head's probabilities.

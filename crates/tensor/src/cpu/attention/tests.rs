@@ -78,9 +78,12 @@ fn the_number_of_threads_changes_no_bit() {
     for shape in shapes() {
         let results = |threads: usize| -> Vec<Vec<f32>> {
             let run = |kernels: &CpuKernels| {
-                let qkv = random(kernels, F32, &[439, shape.input_columns()], 1);
-                let dy = random(kernels, F32, &[439, shape.output_columns()], 2);
-                bits(run(kernels, shape, &qkv, &dy, &OFFSETS, None))
+                let of = |dtype: DType| {
+                    let qkv = random(kernels, dtype, &[439, shape.input_columns()], 1);
+                    let dy = random(kernels, dtype, &[439, shape.output_columns()], 2);
+                    bits(run(kernels, shape, &qkv, &dy, &OFFSETS, None))
+                };
+                [F32, BF16].map(of).concat()
             };
             paths(threads).iter().map(run).collect()
         };
@@ -92,22 +95,22 @@ fn the_number_of_threads_changes_no_bit() {
 
 #[test]
 fn a_sequence_has_the_same_bits_alone_and_among_any_neighbours() {
-    for kernels in paths(2) {
-        let part = |t: &Tensor, dtype: DType, rows: Range<usize>| {
+    for (kernels, dtype) in paths(2).iter().flat_map(|kernels| [(kernels, F32), (kernels, BF16)]) {
+        let part = |t: &Tensor, rows: Range<usize>| {
             let columns = t.columns();
-            let mut part = kernels.pool.empty(dtype, &[rows.len(), columns]);
+            let mut part = kernels.pool.empty(t.dtype(), &[rows.len(), columns]);
             part.copy_from_f32(&t.to_vec_f32()[rows.start * columns..rows.end * columns]);
             part
         };
-        let qkv = random(&kernels, F32, &[439, ENCODER.input_columns()], 1);
-        let dy = random(&kernels, F32, &[439, ENCODER.output_columns()], 2);
-        let together = run(&kernels, ENCODER, &qkv, &dy, &OFFSETS, None);
+        let qkv = random(kernels, dtype, &[439, ENCODER.input_columns()], 1);
+        let dy = random(kernels, dtype, &[439, ENCODER.output_columns()], 2);
+        let together = run(kernels, ENCODER, &qkv, &dy, &OFFSETS, None);
         for bounds in OFFSETS.windows(2) {
             let rows = bounds[0] as usize..bounds[1] as usize;
-            let inputs = [&qkv, &dy].map(|t| part(t, F32, rows.clone()));
-            let alone = run(&kernels, ENCODER, &inputs[0], &inputs[1], &[0, rows.len() as u32], None);
-            let expected = [0, 1, 2].map(|i| part(&together[i], F32, rows.clone()));
-            assert_eq!(bits(alone), bits(expected), "{} tokens", rows.len());
+            let inputs = [&qkv, &dy].map(|t| part(t, rows.clone()));
+            let alone = run(kernels, ENCODER, &inputs[0], &inputs[1], &[0, rows.len() as u32], None);
+            let expected = [0, 1, 2].map(|i| part(&together[i], rows.clone()));
+            assert_eq!(bits(alone), bits(expected), "{dtype}, {} tokens", rows.len());
         }
     }
 }

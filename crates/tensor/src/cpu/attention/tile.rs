@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::cpu::CpuKernels;
 use crate::cpu::gemm::kernel::{self, Lane, MR, NR, Tile, Walk};
-use crate::cpu::gemm::operand::Operand;
+use crate::cpu::gemm::operand::{Data, Operand};
 use crate::cpu::gemm::pack::{self, Panel};
 
 use super::KEYS;
@@ -42,36 +42,73 @@ impl Arena {
 }
 
 /// Lanes of [`left`] for up to `rows` rows of `k` elements.
-pub fn left_lanes(rows: usize, k: usize) -> usize {
-    rows.next_multiple_of(MR) * k
+pub fn left_lanes(rows: usize, k: usize, lane: Lane) -> usize {
+    rows.next_multiple_of(MR) * lane.count(k).max(KEYS)
 }
 
 /// Lanes of [`right`] for `outer` outer indices of `k` elements.
-pub fn right_lanes(outer: usize, k: usize) -> usize {
-    outer.next_multiple_of(NR) * k
+pub fn right_lanes(outer: usize, k: usize, lane: Lane) -> usize {
+    outer.next_multiple_of(NR) * lane.count(k)
 }
 
-/// Packs rows for the left of a product: panels of [`MR`] rows.
+/// Arranges rows for the left of a product: as they are, at the pitch of a tile, or in panels of [`MR`] rows where they
+/// are longer than that.
 ///
 /// # Safety
-/// `target` is this thread's and has [`left_lanes`].
-pub unsafe fn left(kernels: &CpuKernels, source: &Operand, rows: Range<usize>, k: Range<usize>, target: *mut f32) {
-    for (p, first) in rows.clone().step_by(MR).enumerate() {
-        let pointer = target.wrapping_add(p * MR * k.len());
-        let panel = Panel { pointer, width: MR, lane: Lane::Single };
-        // SAFETY: the caller's promise.
-        unsafe { pack::pack(kernels.path, source, first..(first + MR).min(rows.end), k.clone(), panel) };
+/// `target` is this thread's and has [`left_lanes`]. Lanes are pairs only for `bf16`.
+pub unsafe fn left(
+    kernels: &CpuKernels,
+    source: &Operand,
+    rows: Range<usize>,
+    k: Range<usize>,
+    lane: Lane,
+    target: *mut f32,
+) -> Left {
+    let lanes = lane.count(k.len());
+    if lanes > KEYS {
+        for (p, first) in rows.clone().step_by(MR).enumerate() {
+            let panel = Panel { pointer: target.wrapping_add(p * MR * lanes), width: MR, lane };
+            // SAFETY: the caller's promise.
+            unsafe { pack::pack(kernels.path, source, first..(first + MR).min(rows.end), k.clone(), panel) };
+        }
+        return Left::Panels(target);
     }
+    match (source.data, lane) {
+        (Data::Bf16(data), Lane::Pair) => {
+            for (r, row) in rows.enumerate() {
+                let (row, target) = (&data[row * source.pitch..][k.clone()], target.wrapping_add(r * KEYS));
+                // SAFETY: the caller's promise; the last lane is zero where its second element does not exist.
+                unsafe {
+                    target.wrapping_add(lanes - 1).write(0.0);
+                    std::ptr::copy_nonoverlapping(row.as_ptr(), target.cast(), row.len());
+                }
+            }
+        }
+        _ => {
+            let panel = Panel { pointer: target, width: KEYS, lane };
+            let rows_summed = Operand { along_k: false, ..*source };
+            // SAFETY: the caller's promise; a row is no longer than the panel is wide.
+            unsafe { pack::pack(kernels.path, &rows_summed, k, rows, panel) };
+        }
+    }
+    Left::Rows(target)
 }
 
 /// Packs the right of a product: panels of [`NR`] outer indices, the last filled up with zeros.
 ///
 /// # Safety
-/// `target` is this thread's and has [`right_lanes`].
-pub unsafe fn right(kernels: &CpuKernels, source: &Operand, outer: Range<usize>, k: Range<usize>, target: *mut f32) {
+/// `target` is this thread's and has [`right_lanes`]. Lanes are pairs only for `bf16`.
+pub unsafe fn right(
+    kernels: &CpuKernels,
+    source: &Operand,
+    outer: Range<usize>,
+    k: Range<usize>,
+    lane: Lane,
+    target: *mut f32,
+) {
     for (p, first) in outer.clone().step_by(NR).enumerate() {
-        let pointer = target.wrapping_add(p * NR * k.len());
-        let panel = Panel { pointer, width: NR, lane: Lane::Single };
+        let pointer = target.wrapping_add(p * NR * lane.count(k.len()));
+        let panel = Panel { pointer, width: NR, lane };
         // SAFETY: the caller's promise.
         unsafe { pack::pack(kernels.path, source, first..(first + NR).min(outer.end), k.clone(), panel) };
     }
@@ -80,7 +117,7 @@ pub unsafe fn right(kernels: &CpuKernels, source: &Operand, outer: Range<usize>,
 /// The left side of a product.
 #[derive(Clone, Copy)]
 pub enum Left {
-    /// Made by [`left`].
+    /// Made by [`left`] of long rows.
     Panels(*const f32),
     /// A tile of `KEYS` columns, whose rows are the rows.
     Rows(*const f32),
@@ -93,8 +130,9 @@ pub enum Left {
 pub struct Product {
     pub rows: usize,
     pub columns: usize,
-    /// Length of the sums.
-    pub k: usize,
+    pub lane: Lane,
+    /// Length of the sums, in lanes.
+    pub lanes: usize,
     pub left: Left,
     /// Made by [`right`]; from its first panel, `panel_lanes` lanes to the next.
     pub right: *const f32,
@@ -111,14 +149,14 @@ impl Product {
         for column in (0..self.columns).step_by(NR) {
             for row in (0..self.rows).step_by(MR) {
                 let (a, walk) = match self.left {
-                    Left::Panels(panels) => (panels.wrapping_add(row * self.k), Walk::Columns(MR)),
+                    Left::Panels(panels) => (panels.wrapping_add(row * self.lanes), Walk::Columns(MR)),
                     Left::Rows(tile) => (tile.wrapping_add(row * KEYS), Walk::Rows),
                     Left::Columns(tile) => (tile.wrapping_add(row), Walk::Columns(KEYS)),
                 };
                 let tile = Tile {
                     rows: (self.rows - row).min(MR),
                     columns: (self.columns - column).min(NR),
-                    lanes: self.k,
+                    lanes: self.lanes,
                     a,
                     walk,
                     b: self.right.wrapping_add(column / NR * self.panel_lanes),
@@ -128,7 +166,7 @@ impl Product {
                     add: self.add,
                 };
                 // SAFETY: the caller's promise.
-                unsafe { kernel::compute(kernels, Lane::Single, &tile) };
+                unsafe { kernel::compute(kernels, self.lane, &tile) };
             }
         }
     }

@@ -111,7 +111,8 @@ pub fn prepack(kernels: &CpuKernels, w: &Tensor) -> Tensor {
     packed
 }
 
-fn packed_lane(path: Path, dtype: DType) -> Lane {
+/// The lanes of a product whose operands all are of a type.
+pub fn packed_lane(path: Path, dtype: DType) -> Lane {
     if dtype == DType::BF16 { path.bf16_lane() } else { Lane::Single }
 }
 

@@ -67,6 +67,36 @@ unsafe fn singles<T: Element>(data: &[T], source: &Operand, outer: Range<usize>,
     }
 }
 
+/// Rounds the rows of an `f32` tile to `bf16` in place: lane `l` of a row becomes the pair of its columns `2l`, `2l + 1`.
+///
+/// # Safety
+/// The tile is this thread's, in rows of `pitch`, and `columns` is a multiple of `NR` that it has room for. The path
+/// has pairs.
+pub unsafe fn round_rows(path: Path, tile: *mut f32, pitch: usize, rows: usize, columns: usize) {
+    match path {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the path has pairs; the rest is the caller's promise.
+        Path::Avx512 { pairs: true } => unsafe { super::pack_avx512::round_rows(tile, pitch, rows, columns) },
+        _ => unreachable!("pairs are of AVX-512"),
+    }
+}
+
+/// Rounds an `f32` tile to `bf16` pairs of neighbouring rows: `target[l * pitch + c]` is the pair of the rows `2l` and
+/// `2l + 1` in column `c`, with zero for a row that does not exist.
+///
+/// # Safety
+/// As [`round_rows`]; the target is this thread's and has half the rows.
+pub unsafe fn round_columns(path: Path, tile: *const f32, pitch: usize, rows: usize, columns: usize, target: *mut f32) {
+    match path {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the path has pairs; the rest is the caller's promise.
+        Path::Avx512 { pairs: true } => unsafe {
+            super::pack_avx512::round_columns(tile, pitch, rows, columns, target)
+        },
+        _ => unreachable!("pairs are of AVX-512"),
+    }
+}
+
 /// Widens a panel of `NR` pairs into one of `NR` singles: weights packed for a micro-kernel that `x` does not fit.
 ///
 /// # Safety

@@ -177,6 +177,52 @@ unsafe fn transpose<R: Read>(data: *const R::Element, pitch: usize, outer: usize
     }
 }
 
+/// # Safety
+/// As [`super::pack::round_rows`], on a CPU with AVX-512F and BF16.
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub unsafe fn round_rows(tile: *mut f32, pitch: usize, rows: usize, columns: usize) {
+    for r in 0..rows {
+        let row = tile.wrapping_add(r * pitch);
+        for c in (0..columns).step_by(32) {
+            // SAFETY: the caller's promise; what is written lies before what is still to be read.
+            unsafe {
+                let [low, high] = [_mm512_loadu_ps(row.add(c)), _mm512_loadu_ps(row.add(c + 16))];
+                let pairs: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                _mm512_storeu_si512(row.add(c / 2).cast(), pairs);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`super::pack::round_columns`], on a CPU with AVX-512F, BW and BF16.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub unsafe fn round_columns(tile: *const f32, pitch: usize, rows: usize, columns: usize, target: *mut f32) {
+    const INTERLEAVED: [i16; 32] = {
+        let mut places = [0; 32];
+        let mut i = 0;
+        while i < 32 {
+            places[i] = (i / 2 + i % 2 * 16) as i16;
+            i += 1;
+        }
+        places
+    };
+    // SAFETY: the array has 64 bytes.
+    let interleaved = unsafe { _mm512_loadu_si512(INTERLEAVED.as_ptr().cast()) };
+    for r in (0..rows).step_by(2) {
+        let (row, target) = (tile.wrapping_add(r * pitch), target.wrapping_add(r / 2 * pitch));
+        for c in (0..columns).step_by(16) {
+            // SAFETY: the caller's promise; a second row is read only where it exists.
+            unsafe {
+                let low = _mm512_loadu_ps(row.add(c));
+                let high = if r + 1 < rows { _mm512_loadu_ps(row.add(pitch + c)) } else { _mm512_setzero_ps() };
+                let pairs: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                _mm512_storeu_si512(target.add(c).cast(), _mm512_permutexvar_epi16(interleaved, pairs));
+            }
+        }
+    }
+}
+
 /// Sixteen rows of sixteen lanes, transposed: 32-bit, 64-bit and two 128-bit exchanges.
 #[inline]
 #[target_feature(enable = "avx512f")]
