@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::softmax::{self, GROUP, Mask, visible};
 use super::tile::{self, Arena, Left, Product, left_lanes, right_lanes};
-use super::{Call, HeadColumns, KEYS, QUERIES};
+use super::{Call, HeadColumns, KEYS, QUERIES, SHORT};
 use crate::cpu::gemm::kernel::Lane;
 use crate::cpu::gemm::operand::{Data, Operand, Target};
 use crate::cpu::gemm::pack;
@@ -140,11 +140,19 @@ impl Group<'_> {
     unsafe fn pack_keys(&self, columns: &HeadColumns) {
         let (call, tokens, parts, lane) = (self.call, self.tokens.clone(), &self.parts, self.call.lane);
         let (along, across) = (Operand::rows_outer(call.qkv), Operand::rows_summed(call.qkv));
+        if tokens.len() <= SHORT {
+            for columns in [&columns.key, &columns.value, &columns.query] {
+                pack::prefetch(&along, tokens.clone(), columns.clone());
+            }
+            for matrix in [self.dy, Operand { data: self.y, ..self.dy }] {
+                pack::prefetch(&matrix, tokens.clone(), columns.query.clone());
+            }
+        }
         // SAFETY: the caller's promise.
         unsafe {
             tile::right(call.kernels, &along, tokens.clone(), columns.key.clone(), lane, parts.transposed_keys);
-            tile::right(call.kernels, &along, tokens.clone(), columns.value.clone(), lane, parts.transposed_values);
-            tile::right(call.kernels, &across, columns.key.clone(), tokens, lane, parts.keys);
+            tile::right(call.kernels, &across, columns.key.clone(), tokens.clone(), lane, parts.keys);
+            tile::right(call.kernels, &along, tokens, columns.value.clone(), lane, parts.transposed_values);
         }
     }
 
@@ -158,13 +166,23 @@ impl Group<'_> {
         let (along, across) = (Operand::rows_outer(call.qkv), Operand::rows_summed(call.qkv));
         // SAFETY: the workspace has room for the operands of a block.
         let (query_rows, gradient_rows) = unsafe {
-            tile::right(kernels, &across, columns.clone(), rows.clone(), lane, parts.queries);
-            tile::right(kernels, &transposed_dy, output.clone(), rows.clone(), lane, parts.gradients);
             (
                 tile::left(kernels, &along, rows.clone(), columns.clone(), lane, parts.query_rows),
-                tile::left(kernels, &self.dy, rows, output, lane, parts.gradient_rows),
+                tile::left(kernels, &self.dy, rows.clone(), output.clone(), lane, parts.gradient_rows),
             )
         };
+        // Singles in rows are a right side as they stand.
+        let by_rows =
+            if let (Lane::Single, Left::Rows(queries), Left::Rows(gradients)) = (lane, query_rows, gradient_rows) {
+                [(queries, GROUP, KEYS), (gradients, GROUP, KEYS)]
+            } else {
+                // SAFETY: as above.
+                unsafe {
+                    tile::right(kernels, &across, columns.clone(), rows.clone(), lane, parts.queries);
+                    tile::right(kernels, &transposed_dy, output, rows, lane, parts.gradients);
+                }
+                [parts.queries, parts.gradients].map(|panels| (panels.cast_const(), GROUP * lane.count(count), GROUP))
+            };
         let deltas = self.deltas(block);
         let seen = if call.shape.causal { block.queries.end } else { length };
         for first in (0..seen).step_by(KEYS) {
@@ -177,6 +195,7 @@ impl Group<'_> {
                 left: query_rows,
                 right: parts.transposed_keys.wrapping_add(first * lane.count(dim)),
                 panel_lanes: GROUP * lane.count(dim),
+                right_pitch: GROUP,
                 c: parts.probabilities,
                 c_pitch: KEYS,
                 add: false,
@@ -195,6 +214,7 @@ impl Group<'_> {
                 left: Left::Rows(parts.score_gradients),
                 right: parts.keys.wrapping_add(lane.count(first) * GROUP),
                 panel_lanes: GROUP * lane.count(length),
+                right_pitch: GROUP,
                 c: parts.query_sums,
                 c_pitch: dim,
                 add: first > 0,
@@ -209,15 +229,16 @@ impl Group<'_> {
                 lane,
                 lanes: lane.count(count),
                 left: Left::Columns(columns_of[1]),
-                right: parts.queries,
-                panel_lanes: GROUP * lane.count(count),
+                right: by_rows[0].0,
+                panel_lanes: by_rows[0].1,
+                right_pitch: by_rows[0].2,
                 c: parts.key_sums.wrapping_add(first * dim),
                 c_pitch: dim,
                 add: true,
             };
             let value_sums = Product {
                 left: Left::Columns(columns_of[0]),
-                right: parts.gradients,
+                right: by_rows[1].0,
                 c: parts.value_sums.wrapping_add(first * dim),
                 ..key_sums
             };

@@ -6,7 +6,7 @@ use pulp::{Simd, WithSimd};
 
 use super::softmax::{GROUP, Mask, Running, visible};
 use super::tile::{self, Arena, Left, Product, left_lanes, right_lanes};
-use super::{Call, KEYS, QUERIES, TASKS_PER_THREAD};
+use super::{Call, KEYS, QUERIES, SHORT, TASKS_PER_THREAD};
 use crate::cpu::gemm::kernel::Lane;
 use crate::cpu::gemm::operand::{Operand, Target};
 use crate::cpu::gemm::pack;
@@ -62,6 +62,11 @@ impl Head<'_> {
         let left = arena.take(left_lanes(QUERIES, dim, lane));
         let (scores, sums) = (arena.take(QUERIES * KEYS), arena.take(QUERIES * dim));
         let (along, across) = (Operand::rows_outer(call.qkv), Operand::rows_summed(call.qkv));
+        if keys.len() <= SHORT {
+            for columns in [&columns.key, &columns.value, &columns.query] {
+                pack::prefetch(&along, keys.clone(), columns.clone());
+            }
+        }
         // SAFETY: the parts of the workspace have room for the packed keys and values.
         unsafe {
             tile::right(call.kernels, &along, keys.clone(), columns.key, lane, transposed_keys);
@@ -85,6 +90,7 @@ impl Head<'_> {
                         left: queries,
                         right: transposed_keys.wrapping_add(first_key * lane.count(dim)),
                         panel_lanes: GROUP * lane.count(dim),
+                        right_pitch: GROUP,
                         c: scores,
                         c_pitch: KEYS,
                         add: false,
@@ -97,6 +103,7 @@ impl Head<'_> {
                         left: Left::Rows(scores),
                         right: values.wrapping_add(lane.count(first_key) * GROUP),
                         panel_lanes: GROUP * lane.count(seen),
+                        right_pitch: GROUP,
                         c: sums,
                         c_pitch: dim,
                         add: first_key > 0,

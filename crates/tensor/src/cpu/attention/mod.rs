@@ -31,6 +31,8 @@ use super::parallel::for_pieces;
 const QUERIES: usize = 4 * MR;
 /// Keys of a tile.
 const KEYS: usize = ROW_PITCH;
+/// Tokens of a sequence up to which a task asks for all its input at once, so that the waits for memory overlap.
+const SHORT: usize = 64;
 /// Tasks per thread below which the queries of a sequence are shared out.
 const TASKS_PER_THREAD: usize = 4;
 

@@ -140,3 +140,19 @@ impl Mask<'_> {
 pub fn visible(causal: bool, query: usize, keys: &Range<usize>) -> usize {
     if causal { (query + 1).clamp(keys.start, keys.end) - keys.start } else { keys.len() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::exp2;
+
+    #[test]
+    fn powers_of_two_are_within_two_ulps_where_softmax_needs_them() {
+        for i in 0..=400_000 {
+            let x = i as f32 * -3.14e-4;
+            let (got, want) = (exp2(x) as f64, (x as f64).exp2());
+            assert!((got - want).abs() <= 2.0 * f32::EPSILON as f64 * want, "2^{x}: {got:e} for {want:e}");
+        }
+        assert_eq!([exp2(-126.5), exp2(f32::NEG_INFINITY)], [2f32.powi(-126); 2].map(|v| v * exp2(0.0)));
+        assert!(exp2(f32::NAN).is_nan());
+    }
+}

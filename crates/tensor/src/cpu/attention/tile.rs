@@ -137,6 +137,8 @@ pub struct Product {
     /// Made by [`right`]; from its first panel, `panel_lanes` lanes to the next.
     pub right: *const f32,
     pub panel_lanes: usize,
+    /// Lanes from one row of a panel to the next: [`NR`] in panels made by [`right`].
+    pub right_pitch: usize,
     pub c: *mut f32,
     pub c_pitch: usize,
     pub add: bool,
@@ -160,7 +162,7 @@ impl Product {
                     a,
                     walk,
                     b: self.right.wrapping_add(column / NR * self.panel_lanes),
-                    b_pitch: NR,
+                    b_pitch: self.right_pitch,
                     c: self.c.wrapping_add(row * self.c_pitch + column),
                     c_pitch: self.c_pitch,
                     add: self.add,

@@ -11,6 +11,9 @@ use super::kernel::{Lane, MR, NR, ROW_PITCH, Tile, Walk};
 /// Lanes of `b` that are asked for ahead of their use: where rows are few, memory is the limit.
 const AHEAD: usize = 24;
 
+/// Lanes from which on sums so far are asked for ahead of their use: shorter tiles have them in cache.
+const LONG: usize = 256;
+
 /// # Safety
 /// As [`super::kernel::compute`], on a CPU with AVX-512F, and AVX-512-BF16 for pairs.
 pub unsafe fn compute(lane: Lane, tile: &Tile) {
@@ -54,6 +57,13 @@ macro_rules! micro_kernel {
         unsafe fn $rows<const ROWS: usize, const ROW_STRIDE: usize>(tile: &Tile, lane_stride: usize) {
             let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
             let (mut a, mut b) = (tile.a, tile.b);
+            if tile.add && tile.lanes >= LONG {
+                for r in 0..ROWS {
+                    let c = tile.c.wrapping_add(r * tile.c_pitch);
+                    _mm_prefetch::<_MM_HINT_T1>(c.cast());
+                    _mm_prefetch::<_MM_HINT_T1>(c.wrapping_add(NR - 1).cast());
+                }
+            }
             for _ in 0..tile.lanes {
                 // SAFETY: `a` is readable at `ROWS x lanes`, `b` at `lanes` rows of 32.
                 let columns = unsafe { [_mm512_loadu_ps(b), _mm512_loadu_ps(b.add(16))] };
@@ -95,7 +105,7 @@ fn bf16_lanes(lanes: __m512) -> __m512bh {
 }
 
 /// Whether this CPU multiplies `bf16` pairs at clearly more than the rate of `f32`, by the time of tiles in the first
-/// level cache. Chips differ: from half the rate of `f32` to twice it. Measured once, some 0.1 ms.
+/// level cache. Chips differ: from half the rate of `f32` to twice it. Measured once, for about a millisecond.
 pub fn pairs_are_faster() -> bool {
     static FASTER: OnceLock<bool> = OnceLock::new();
     *FASTER.get_or_init(|| {
@@ -123,8 +133,14 @@ pub fn pairs_are_faster() -> bool {
             unsafe { compute(lane, &tile) };
             start.elapsed()
         };
-        let mut least = |lane: Lane| (0..32).map(|_| time(lane)).min().unwrap_or_default();
+        // In turns and for long enough that a chip which powers its wide lanes up slowly has done so.
+        let mut least = [f64::INFINITY; 2];
+        for _ in 0..512 {
+            for (least, lane) in least.iter_mut().zip([Lane::Pair, Lane::Single]) {
+                *least = time(lane).as_secs_f64().min(*least);
+            }
+        }
         // Equal rates are a factor of 2, because a pair is two multiply-adds.
-        least(Lane::Pair).as_secs_f64() < 1.7 * least(Lane::Single).as_secs_f64()
+        least[0] < 1.7 * least[1]
     })
 }

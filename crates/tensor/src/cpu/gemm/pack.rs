@@ -67,6 +67,30 @@ unsafe fn singles<T: Element>(data: &[T], source: &Operand, outer: Range<usize>,
     }
 }
 
+/// Asks for a part of a row-major matrix ahead of its use, for the second-level cache: parts of rows are what the
+/// hardware does not foresee, and at the pitches of models they share few sets of a first-level cache.
+pub fn prefetch(source: &Operand, rows: Range<usize>, columns: Range<usize>) {
+    const LINE: usize = 64;
+    let (start, width) = match source.data {
+        Data::F32(data) => (data.as_ptr().cast::<u8>(), size_of::<f32>()),
+        Data::Bf16(data) => (data.as_ptr().cast(), size_of::<u16>()),
+        Data::F16(data) => (data.as_ptr().cast(), size_of::<u16>()),
+    };
+    for row in rows {
+        let row = start.wrapping_add(row * source.pitch * width);
+        for byte in (columns.start * width..columns.end * width).step_by(LINE) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: every x86-64 CPU has the instruction, and a prefetch of any address does no harm.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T1>(row.wrapping_add(byte).cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = row.wrapping_add(byte);
+        }
+    }
+}
+
 /// Rounds the rows of an `f32` tile to `bf16` in place: lane `l` of a row becomes the pair of its columns `2l`, `2l + 1`.
 ///
 /// # Safety

@@ -187,7 +187,7 @@ pub unsafe fn round_rows(tile: *mut f32, pitch: usize, rows: usize, columns: usi
             // SAFETY: the caller's promise; what is written lies before what is still to be read.
             unsafe {
                 let [low, high] = [_mm512_loadu_ps(row.add(c)), _mm512_loadu_ps(row.add(c + 16))];
-                let pairs: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                let pairs = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
                 _mm512_storeu_si512(row.add(c / 2).cast(), pairs);
             }
         }
@@ -216,7 +216,7 @@ pub unsafe fn round_columns(tile: *const f32, pitch: usize, rows: usize, columns
             unsafe {
                 let low = _mm512_loadu_ps(row.add(c));
                 let high = if r + 1 < rows { _mm512_loadu_ps(row.add(pitch + c)) } else { _mm512_setzero_ps() };
-                let pairs: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                let pairs = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
                 _mm512_storeu_si512(target.add(c).cast(), _mm512_permutexvar_epi16(interleaved, pairs));
             }
         }
