@@ -3,6 +3,7 @@
 mod adamw;
 mod block;
 mod finetune;
+mod infer;
 mod protocol;
 mod timed;
 
@@ -38,6 +39,8 @@ enum Bench {
     Finetune(finetune::Args),
     /// Forward and backward of one transformer block
     Block(block::Args),
+    /// Inference of a classifier of a known model's shape
+    Infer(infer::Args),
     /// AdamW updates
     Adamw(adamw::Args),
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     let result = match &cli.bench {
         Bench::Finetune(args) => finetune::Finetune::new(args, &kernels).and_then(|bench| serve(&cli, bench, &kernels)),
         Bench::Block(args) => block::Block::new(args, &kernels).and_then(|bench| serve(&cli, bench, &kernels)),
+        Bench::Infer(args) => infer::Infer::new(args, &kernels).and_then(|bench| serve(&cli, bench, &kernels)),
         Bench::Adamw(args) => serve(&cli, adamw::Adamw::new(args, &kernels), &kernels),
     };
     match result {

@@ -76,6 +76,7 @@ macro_rules! timed_kernels {
 timed_kernels! {
     linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, activation: Activation, pre: Option<&mut Tensor>, y: &mut Tensor);
     prepack(w: &Tensor) -> Tensor;
+    quantize(w: &Tensor) -> Tensor;
     linear_input_gradient(dy: &Tensor, w: &Tensor, dx: &mut Tensor, accumulate: bool);
     linear_weight_gradient(dy: &Tensor, x: &Tensor, dw: &mut Tensor, accumulate: bool);
     sum_rows(x: &Tensor, sum: &mut Tensor, accumulate: bool);

@@ -17,6 +17,8 @@ pub enum Pooling {
     Mean,
     /// The first token.
     Cls,
+    /// None: a row for every token.
+    Tokens,
 }
 
 /// An encoder with its head, as a recipe: which parameter goes where. The values are [`Weights`](crate::Weights).
@@ -214,6 +216,15 @@ impl Encoder {
         layers.chain(self.head.iter().copied()).map(|linear| linear.weight).collect()
     }
 
+    /// Whether the output has a row for every token instead of one for every sequence.
+    pub fn is_per_token(&self) -> bool {
+        match self.config.head {
+            Head::Sequence(_) => false,
+            Head::Token => true,
+            Head::Embedding => self.pooling == Pooling::Tokens,
+        }
+    }
+
     /// Runs the tape's batch: logits `[sequences or tokens, labels]`, or embeddings `[sequences, hidden]`.
     pub fn forward(&self, tape: &mut Tape) -> Value {
         let config = &self.config.encoder;
@@ -286,6 +297,7 @@ impl Encoder {
         let pooled = match self.pooling {
             Pooling::Mean => tape.run(MeanPool, &[&x]),
             Pooling::Cls => tape.run(FirstToken, &[&x]),
+            Pooling::Tokens => x,
         };
         if self.normalize { tape.run(NormalizeRows, &[&pooled]) } else { pooled }
     }

@@ -8,16 +8,19 @@ mod batch;
 pub mod config;
 mod encoder;
 pub mod files;
+mod inference;
 mod loss;
 mod model;
 pub mod ops;
 mod params;
+pub mod scores;
 mod tape;
 pub mod tokenizer;
 
 pub use batch::{Batch, Sequence};
 pub use config::{EncoderConfig, Family, Head, ModelConfig, Problem};
 pub use encoder::{Encoder, Pooling};
+pub use inference::{InferenceDtype, UnknownDtype};
 pub use loss::{Loss, Targets};
 pub use model::{
     LoadMode, LoadReport, Model, ModelError, WeightsComparison, compare_weights, load_weights, save_weights,

@@ -9,6 +9,7 @@ use crate::batch::Batch;
 use crate::config::{ConfigError, Family, Head, ModelConfig};
 use crate::encoder::{Encoder, Pooling};
 use crate::files::{self, Checkpoint, FileError, ModelDir, SaveDType, TensorRef, atomic};
+use crate::inference::InferenceDtype;
 use crate::params::{FilePart, ParamDescr, Weights, initialise};
 use crate::tape::{Pass, Tape};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -26,8 +27,11 @@ pub struct Model {
 /// What loading may do about a head that the file does not hold.
 #[derive(Clone, Debug)]
 pub enum LoadMode {
-    /// The model as it is, to evaluate or predict: anything missing is an error.
+    /// The model as it is: anything missing is an error.
     AsIs,
+    /// The same, to evaluate or predict: every tensor is arranged for inference in this type as soon as it is read, and
+    /// cannot be trained or saved.
+    Inference(InferenceDtype),
     /// To fine-tune for this head and these labels: what the file lacks of the head is initialised from the seed.
     FineTune {
         /// The head to train.
@@ -123,7 +127,7 @@ impl Model {
         let config =
             ModelConfig::parse(dir.config_text()).map_err(|cause| ModelError::Config { path: shown.clone(), cause })?;
         let config = match mode {
-            LoadMode::AsIs => config,
+            LoadMode::AsIs | LoadMode::Inference(_) => config,
             LoadMode::FineTune { head, labels, .. } => config.with_head(*head, labels.clone()),
         };
         let tokenizer = Tokenizer::open(path)?;
@@ -135,11 +139,13 @@ impl Model {
         if encoder.config().head == Head::Embedding {
             (encoder.pooling, encoder.normalize) = sentence_embedding(path)?;
         }
-        let seed = match mode {
-            LoadMode::AsIs => None,
-            LoadMode::FineTune { seed, .. } => Some(*seed),
+        let (seed, dtype) = match mode {
+            LoadMode::AsIs => (None, None),
+            LoadMode::Inference(dtype) => (None, Some(*dtype)),
+            LoadMode::FineTune { seed, .. } => (Some(*seed), None),
         };
-        let (weights, report) = load_weights(&encoder, path, seed, kernels)?;
+        let checkpoint = Checkpoint::open(path)?;
+        let (weights, report) = Loader::new(&encoder, &checkpoint, shown, seed).load(kernels, dtype)?;
         Ok((Self { encoder, weights, tokenizer }, report))
     }
 
@@ -152,7 +158,8 @@ impl Model {
         save_weights(&self.encoder, &self.weights, &dir.join("model.safetensors"))
     }
 
-    /// Logits or embeddings of a batch, without recording anything.
+    /// Logits or embeddings of a batch, without recording anything; `dtype` is that of activations
+    /// ([`InferenceDtype::activations`]).
     pub fn infer(&self, kernels: &dyn Kernels, batch: &Batch, dtype: DType) -> Tensor {
         let pass = Pass { kernels, weights: &self.weights, batch, dtype, randomness: None };
         self.encoder.forward(&mut Tape::inference(pass)).tensor
@@ -167,7 +174,7 @@ pub fn load_weights(
     kernels: &dyn Kernels,
 ) -> Result<(Weights, LoadReport), ModelError> {
     let checkpoint = Checkpoint::open(dir)?;
-    Loader::new(encoder, &checkpoint, dir.display().to_string(), seed).load(kernels)
+    Loader::new(encoder, &checkpoint, dir.display().to_string(), seed).load(kernels, None)
 }
 
 /// Where a weights file and a configuration disagree.
@@ -242,15 +249,30 @@ impl<'a> Loader<'a> {
         Self { encoder, checkpoint, path, seed, used: HashSet::new(), report: LoadReport::default() }
     }
 
-    fn load(mut self, kernels: &dyn Kernels) -> Result<(Weights, LoadReport), ModelError> {
+    /// With a `dtype`, for inference only.
+    fn load(
+        mut self,
+        kernels: &dyn Kernels,
+        dtype: Option<InferenceDtype>,
+    ) -> Result<(Weights, LoadReport), ModelError> {
         self.refuse_missing()?;
-        let weights = Weights::build(self.encoder.descriptors(), kernels, |id, descriptor, tensor| {
+        let encoder = self.encoder;
+        let linear = encoder.packable();
+        let arrange = |id, descriptor: &ParamDescr, tensor| match dtype {
+            Some(dtype) => dtype.arrange(kernels, descriptor, linear.contains(&id), tensor),
+            None => tensor,
+        };
+        let fill = |id, descriptor: &ParamDescr, tensor: &mut Tensor| {
             if !self.is_present(descriptor)? {
                 initialise(id, descriptor, self.seed.unwrap_or(0), tensor);
                 return Ok::<(), ModelError>(());
             }
             self.read(descriptor, tensor)
-        })?;
+        };
+        let weights = Weights::build_as(encoder.descriptors(), kernels, fill, arrange)?;
+        if dtype.is_some() {
+            kernels.pool().release_idle();
+        }
         self.report.unexpected = self.unused();
         Ok((weights, self.report))
     }

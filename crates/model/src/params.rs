@@ -84,11 +84,22 @@ impl Weights {
     pub fn build<E>(
         descriptors: &[ParamDescr],
         kernels: &dyn Kernels,
+        fill: impl FnMut(ParamId, &ParamDescr, &mut Tensor) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::build_as(descriptors, kernels, fill, |_, _, tensor| tensor)
+    }
+
+    /// As [`Weights::build`], but every parameter becomes what `arrange` makes of it before the next one is allocated.
+    pub(crate) fn build_as<E>(
+        descriptors: &[ParamDescr],
+        kernels: &dyn Kernels,
         mut fill: impl FnMut(ParamId, &ParamDescr, &mut Tensor) -> Result<(), E>,
+        arrange: impl Fn(ParamId, &ParamDescr, Tensor) -> Tensor,
     ) -> Result<Self, E> {
         let fill = |(i, descriptor): (usize, &ParamDescr)| {
             let mut tensor = kernels.pool().empty(kernels.dtype(), &descriptor.shape);
-            fill(ParamId(i), descriptor, &mut tensor).map(|()| tensor)
+            fill(ParamId(i), descriptor, &mut tensor)?;
+            Ok(arrange(ParamId(i), descriptor, tensor))
         };
         let master = descriptors.iter().enumerate().map(fill).collect::<Result<Vec<_>, E>>()?;
         let working = vec![None; master.len()];
@@ -166,13 +177,11 @@ impl Weights {
         }
     }
 
-    /// Arranges the matrices `ids` for inference and lets go of their row-major form: only `linear` can read them
-    /// from then on.
-    pub fn prepack(&mut self, kernels: &dyn Kernels, ids: &[ParamId]) {
-        for &ParamId(i) in ids {
-            let packed = kernels.prepack(self.working[i].as_ref().unwrap_or(&self.master[i]));
-            self.working[i] = None;
-            self.master[i] = packed;
+    /// Replaces every parameter by what `arrange` makes of the tensor that kernels read.
+    pub(crate) fn replace(&mut self, arrange: impl Fn(ParamId, &ParamDescr, Tensor) -> Tensor) {
+        for (i, descriptor) in self.descriptors.iter().enumerate() {
+            let read = self.working[i].take().unwrap_or_else(|| self.master[i].clone());
+            self.master[i] = arrange(ParamId(i), descriptor, read);
         }
     }
 }

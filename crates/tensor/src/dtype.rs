@@ -16,6 +16,9 @@ pub enum DType {
     BF16,
     /// IEEE 754 binary16.
     F16,
+    /// Integers from -127 to 127 with a scale for each row: weights as [`Kernels::quantize`](crate::Kernels::quantize) makes
+    /// them, which only `linear` reads.
+    I8,
 }
 
 impl DType {
@@ -25,16 +28,18 @@ impl DType {
             DType::F64 => 8,
             DType::F32 => 4,
             DType::BF16 | DType::F16 => 2,
+            DType::I8 => 1,
         }
     }
 
-    /// The lower-case name used in files and messages: `f64`, `f32`, `bf16` or `f16`.
+    /// The lower-case name used in files and messages: `f64`, `f32`, `bf16`, `f16` or `int8`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F64 => "f64",
             DType::F32 => "f32",
             DType::BF16 => "bf16",
             DType::F16 => "f16",
+            DType::I8 => "int8",
         }
     }
 }

@@ -186,7 +186,7 @@ pub trait Kernels: Send + Sync {
     }
 
     /// `y = activation(x·Wᵀ + bias)`; `pre`, where given, receives the value before the activation.
-    /// `x: [rows, in]`, `w: [out, in]` row-major or packed, `bias: [out]`, `y, pre: [rows, out]`.
+    /// `x: [rows, in]`, `w: [out, in]` row-major, packed or quantised, `bias: [out]`, `y, pre: [rows, out]`.
     fn linear(
         &self,
         x: &Tensor,
@@ -199,6 +199,12 @@ pub trait Kernels: Send + Sync {
 
     /// A copy of a weight matrix `[out, in]` arranged for [`Kernels::linear`].
     fn prepack(&self, w: &Tensor) -> Tensor;
+
+    /// A copy of a weight matrix `[out, in]` as 8-bit integers for [`Kernels::linear`], which then rounds its input to 8 bits
+    /// too: every row `v` of either becomes `q = round(v / s)` in `[-127, 127]` with `s = max|v| / 127`, products are summed
+    /// as integers, and sums multiplied by both scales. A row of `x` that is not finite gives a row of NaN, a row of `w` a
+    /// column of NaN. A matrix of more than 2^17 columns, whose sums would not fit, is only prepacked.
+    fn quantize(&self, w: &Tensor) -> Tensor;
 
     /// `dx = dy·W`, or `dx += dy·W`. `dy: [rows, out]`, `w: [out, in]` row-major, `dx: [rows, in]`.
     fn linear_input_gradient(&self, dy: &Tensor, w: &Tensor, dx: &mut Tensor, accumulate: bool);

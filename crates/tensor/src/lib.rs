@@ -18,6 +18,7 @@
 //! assert_eq!(y.as_slice::<f32>(), &[0.5, 1.0, 1.5, 2.0]);
 //! ```
 
+mod cores;
 mod cpu;
 mod dtype;
 mod kernels;
@@ -27,6 +28,7 @@ mod reference;
 mod team;
 mod tensor;
 
+pub use cores::{physical_cores, pin_to_cores, split_cores};
 pub use cpu::CpuKernels;
 pub use dtype::{DType, Element};
 pub use kernels::{
@@ -35,5 +37,5 @@ pub use kernels::{
 pub use pool::{Pool, PoolStats};
 pub use random::Stream;
 pub use reference::ReferenceKernels;
-pub use team::{Team, Worker, physical_cores};
+pub use team::{Team, Worker};
 pub use tensor::{Layout, Tensor};

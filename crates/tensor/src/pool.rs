@@ -36,6 +36,15 @@ pub struct PoolStats {
     pub reserved: usize,
 }
 
+/// Which idle blocks a request takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// Those that are not much larger.
+    Loose,
+    /// Those of its own size.
+    Exact,
+}
+
 #[derive(Default)]
 struct Inner {
     idle: BTreeMap<usize, Vec<Block>>,
@@ -66,7 +75,12 @@ impl Pool {
 
     /// A tensor whose elements are unspecified: what a former tensor left, or zero.
     pub fn empty(&self, dtype: DType, shape: &[usize]) -> Tensor {
-        Tensor::new(self.take(checked_bytes(dtype, shape)), dtype, Layout::RowMajor, shape)
+        Tensor::new(self.take(checked_bytes(dtype, shape), Fit::Loose), dtype, Layout::RowMajor, shape)
+    }
+
+    /// As [`Pool::empty`], but never in the block of a larger tensor: for what is kept long.
+    pub fn kept(&self, dtype: DType, shape: &[usize]) -> Tensor {
+        Tensor::new(self.take(checked_bytes(dtype, shape), Fit::Exact), dtype, Layout::RowMajor, shape)
     }
 
     /// A tensor of zeros.
@@ -85,9 +99,9 @@ impl Pool {
         tensor
     }
 
-    /// Memory of `bytes` for a packed tensor of the given logical shape.
+    /// Memory of `bytes` for a packed tensor of the given logical shape, which is kept long.
     pub(crate) fn packed(&self, bytes: usize, dtype: DType, shape: &[usize]) -> Tensor {
-        Tensor::new(self.take(bytes), dtype, Layout::Packed, shape)
+        Tensor::new(self.take(bytes, Fit::Exact), dtype, Layout::Packed, shape)
     }
 
     /// The counters now.
@@ -101,10 +115,25 @@ impl Pool {
         inner.stats.peak = inner.stats.live;
     }
 
-    fn take(&self, bytes: usize) -> Buffer {
-        let wanted = round_up(bytes);
+    /// Gives the memory that no tensor holds back to the system, and with it what the C library's heap holds unused.
+    pub fn release_idle(&self) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        // SAFETY: the call takes no pointer and touches only free memory of the heap.
+        unsafe {
+            libc::malloc_trim(0);
+        }
         let mut inner = self.lock();
-        let found = inner.idle.range_mut(wanted..=(wanted * 2).max(SMALL)).find(|(_, blocks)| !blocks.is_empty());
+        for (capacity, blocks) in std::mem::take(&mut inner.idle) {
+            inner.stats.reserved -= capacity * blocks.len();
+            blocks.into_iter().for_each(|block| system_free(block, capacity));
+        }
+    }
+
+    fn take(&self, bytes: usize, fit: Fit) -> Buffer {
+        let wanted = round_up(bytes);
+        let most = if fit == Fit::Exact { wanted } else { (wanted * 2).max(SMALL) };
+        let mut inner = self.lock();
+        let found = inner.idle.range_mut(wanted..=most).find(|(_, blocks)| !blocks.is_empty());
         let (capacity, block) = match found {
             Some((&capacity, blocks)) => (capacity, blocks.pop()),
             None => (wanted, None),
@@ -281,6 +310,24 @@ mod tests {
         assert!(a.is_unique());
         drop(a);
         assert_eq!(pool.stats().live, 0);
+    }
+
+    #[test]
+    fn what_is_kept_takes_no_larger_block() {
+        let pool = Pool::new();
+        drop(pool.empty(DType::F32, &[3000, 768]));
+        let kept = pool.kept(DType::BF16, &[3000, 768]);
+        assert_eq!(pool.stats().live, round_up(kept.bytes()));
+    }
+
+    #[test]
+    fn idle_memory_goes_back_to_the_system_when_asked() {
+        let pool = Pool::new();
+        let kept = pool.zeros(DType::F32, &[100]);
+        drop((pool.empty(DType::F32, &[5]), pool.empty(DType::F32, &[3000, 768])));
+        pool.release_idle();
+        assert_eq!(pool.stats().reserved, pool.stats().live);
+        assert_eq!(kept.as_slice::<f32>(), [0.0; 100]);
     }
 
     #[test]

@@ -17,20 +17,6 @@ const SPINS: usize = 20_000;
 /// Polls between two yields of a thread that waits for its team: on a shared machine a member may have lost its core.
 const SPINS_BEFORE_YIELD: usize = 2_000;
 
-/// The number of physical cores this process may use, at least 1: what a team is best sized by, since two threads on one
-/// core share its arithmetic.
-pub fn physical_cores() -> usize {
-    let available = thread::available_parallelism().map_or(1, |n| n.get());
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |block: &str, key: &str| -> Option<String> {
-        let line = block.lines().find(|line| line.starts_with(key))?;
-        Some(line.split_once(':')?.1.trim().to_string())
-    };
-    let cores: std::collections::HashSet<(String, String)> =
-        info.split("\n\n").filter_map(|b| Some((field(b, "physical id")?, field(b, "core id")?))).collect();
-    if cores.is_empty() { available } else { cores.len().min(available) }
-}
-
 /// A fixed number of threads, the caller included, that run one region at a time.
 pub struct Team {
     shared: Arc<Shared>,

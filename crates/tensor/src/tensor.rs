@@ -5,12 +5,16 @@ use std::sync::Arc;
 use crate::dtype::{DType, Element};
 use crate::pool::Buffer;
 
+/// What kernels say of an int8 tensor where they need elements.
+pub(crate) const INT8: &str = "int8 tensors are packed weights, which only `linear` reads";
+
 /// How a tensor's elements lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Contiguous, last dimension fastest.
     RowMajor,
-    /// Arranged by [`Kernels::prepack`](crate::Kernels::prepack) for one kind of kernel; only `linear` reads it.
+    /// Arranged by [`Kernels::prepack`](crate::Kernels::prepack) or [`Kernels::quantize`](crate::Kernels::quantize) for one
+    /// kind of kernel; only `linear` reads it.
     Packed,
 }
 
@@ -68,7 +72,7 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// Size of the elements in bytes.
+    /// Size of the elements in bytes; the scales of int8 weights and what a packed tensor is filled up with come on top.
     pub fn bytes(&self) -> usize {
         self.len() * self.dtype.bytes()
     }
@@ -131,6 +135,7 @@ impl Tensor {
             DType::F32 => self.as_slice::<f32>().iter().map(|&v| from_f32(v)).collect(),
             DType::BF16 => self.as_slice::<half::bf16>().iter().map(|v| from_f32(v.to_f32())).collect(),
             DType::F16 => self.as_slice::<half::f16>().iter().map(|v| from_f32(v.to_f32())).collect(),
+            DType::I8 => panic!("{INT8}"),
         }
     }
 
@@ -148,6 +153,7 @@ impl Tensor {
             DType::F32 => self.as_mut_slice::<f32>().copy_from_slice(values),
             DType::BF16 => fill(self.as_mut_slice::<half::bf16>(), values),
             DType::F16 => fill(self.as_mut_slice::<half::f16>(), values),
+            DType::I8 => panic!("{INT8}"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Evaluation of a model on a data set, and prediction of single texts.
 
 use model::config::{Head, Problem};
+use model::scores::{LabelScore, ScoreFunction, best, ranked};
 use model::{Batch, Loss, Model, Sequence};
 use serde::Serialize;
 use tensor::{DType, Kernels};
@@ -62,11 +63,12 @@ pub fn evaluate(model: &Model, data: &Dataset, task: Task, loss: &Loss, kernels:
     evaluation.report()
 }
 
-/// Evaluates `model` on the files that `source` names, read as `table` says.
+/// Evaluates `model` on the files that `source` names, read as `table` says, with activations of type `dtype`.
 pub fn evaluate_source(
     model: &Model,
     source: &str,
     table: &DataTable,
+    dtype: DType,
     kernels: &dyn Kernels,
 ) -> Result<(Report, PartCounts), TrainError> {
     let config = model.encoder.config();
@@ -84,7 +86,7 @@ pub fn evaluate_source(
     let max_tokens = limited_tokens(table.max_tokens, config.encoder.max_tokens())?;
     let encode = TokenizerEncode { tokenizer: &model.tokenizer, max_tokens };
     let (data, counts) = load_for_eval(source, table, task, &labels, &encode)?;
-    let report = evaluate(model, &data, task, &Loss::default(), kernels, DType::F32);
+    let report = evaluate(model, &data, task, &Loss::default(), kernels, dtype);
     match report.value(Metric::Loss) {
         Some(loss) if !loss.is_finite() => Err(damaged("loss on these data")),
         _ => Ok((report, counts)),
@@ -128,15 +130,6 @@ pub enum Prediction {
     },
 }
 
-/// A label and how sure the model is of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct LabelScore {
-    /// Its name.
-    pub label: String,
-    /// From 0 to 1; the predicted number for regression.
-    pub score: f64,
-}
-
 /// A token, where it stands and its label.
 #[derive(Clone, Debug, Serialize)]
 pub struct TokenLabel {
@@ -151,8 +144,13 @@ pub struct TokenLabel {
 }
 
 /// Predictions for texts, in their order, and how many of the texts were cut to fit the model. Texts are packed into
-/// batches, which does not change the results.
-pub fn predict(model: &Model, texts: &[String], kernels: &dyn Kernels) -> Result<(Vec<Prediction>, usize), TrainError> {
+/// batches, which does not change the results; activations are of type `dtype`.
+pub fn predict(
+    model: &Model,
+    texts: &[String],
+    dtype: DType,
+    kernels: &dyn Kernels,
+) -> Result<(Vec<Prediction>, usize), TrainError> {
     let config = model.encoder.config();
     let most = config.encoder.max_tokens();
     let encodings = model.tokenizer.encode_batch(texts, most, kernels.threads())?;
@@ -170,7 +168,7 @@ pub fn predict(model: &Model, texts: &[String], kernels: &dyn Kernels) -> Result
             Sequence { ids, first_segment: ids.len(), identity: index as u64 }
         });
         let batch = Batch::pack(&config.encoder, sequences);
-        let outputs = model.infer(kernels, &batch, DType::F32);
+        let outputs = model.infer(kernels, &batch, dtype);
         let (columns, values) = (outputs.columns(), outputs.to_vec_f32());
         let mut rows = values.chunks_exact(columns);
         for &index in &indices {
@@ -192,36 +190,23 @@ fn interpret(
     if rows.iter().any(|row| row.iter().any(|x| !x.is_finite())) {
         return Err(damaged("output"));
     }
-    let named = |scores: Vec<f64>| -> Vec<LabelScore> {
-        let pairs = config.labels.iter().cloned().zip(scores);
-        pairs.map(|(label, score)| LabelScore { label, score }).collect()
-    };
-    let sigmoid = |&x: &f32| 1.0 / (1.0 + (-x as f64).exp());
-    let mut labels = match config.head {
-        Head::Embedding => return Ok(Prediction::Embedding { text, embedding: rows[0].to_vec() }),
+    match config.head {
+        Head::Embedding => Ok(Prediction::Embedding { text, embedding: rows[0].to_vec() }),
         Head::Token => {
             let tokens = rows.iter().zip(offsets).filter(|(_, (start, end))| start != end);
             let tokens = tokens.filter_map(|(row, &(start, end))| {
-                let best = named(softmax(row)).into_iter().max_by(|a, b| a.score.total_cmp(&b.score))?;
-                Some(TokenLabel { start, end, label: best.label, score: best.score })
+                let (label, score) = best(&ScoreFunction::Softmax.apply(row))?;
+                Some(TokenLabel { start, end, label: config.labels[label].clone(), score })
             });
-            return Ok(Prediction::Tokens { text, tokens: tokens.collect() });
+            Ok(Prediction::Tokens { text, tokens: tokens.collect() })
         }
-        Head::Sequence(Problem::SingleLabel) => named(softmax(rows[0])),
-        Head::Sequence(Problem::MultiLabel) => named(rows[0].iter().map(sigmoid).collect()),
-        Head::Sequence(Problem::Regression) => named(rows[0].iter().map(|&x| x as f64).collect()),
-    };
-    labels.sort_by(|a, b| b.score.total_cmp(&a.score));
-    Ok(Prediction::Labels { text, labels })
+        Head::Sequence(problem) => {
+            let scores = ScoreFunction::of(problem).apply(rows[0]);
+            Ok(Prediction::Labels { text, labels: ranked(&config.labels, scores) })
+        }
+    }
 }
 
 fn damaged(what: &str) -> TrainError {
     TrainError::Unfit(format!("the model's {what} is not finite (NaN or infinity): its weights are damaged"))
-}
-
-fn softmax(row: &[f32]) -> Vec<f64> {
-    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exponentials: Vec<f64> = row.iter().map(|&x| ((x - largest) as f64).exp()).collect();
-    let sum: f64 = exponentials.iter().sum();
-    exponentials.into_iter().map(|x| x / sum).collect()
 }

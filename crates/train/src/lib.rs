@@ -26,7 +26,7 @@ pub use batching::{Prepared, prepare};
 pub use encode::TokenizerEncode;
 pub use error::TrainError;
 pub use evaluate::{
-    LabelScore, Prediction, TokenLabel, evaluate, evaluate_source, head_of, limited_tokens, predict, task_of,
+    Prediction, TokenLabel, evaluate, evaluate_source, head_of, limited_tokens, predict, task_of,
 };
 pub use optimizer::{Adamw, AdamwConfig, Moments};
 pub use outcome::Outcome;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use model::InferenceDtype;
 
 use train::job::{Column, DataTable, Format, Keep};
 
@@ -46,6 +47,9 @@ pub struct Args {
     /// Longest example in tokens [default: what the model can take]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
+    /// Type of the weights: f32, bf16 (half the memory) or int8 (a quarter, and rounded activations)
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    dtype: InferenceDtype,
     #[command(flatten)]
     threads: Threads,
     /// Print the metrics as one JSON object
@@ -55,8 +59,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let table = table_of(&args)?;
-    let (_dir, model, kernels) = open_model(&args.model, args.threads.count())?;
-    let (report, counts) = train::evaluate_source(&model, &args.data, &table, &kernels)?;
+    let (_dir, model, kernels) = open_model(&args.model, args.dtype, args.threads.count())?;
+    let (report, counts) = train::evaluate_source(&model, &args.data, &table, args.dtype.activations(), &kernels)?;
     let longest = args.max_tokens.unwrap_or(model.encoder.config().encoder.max_tokens());
     note_truncated(counts.truncated as usize, counts.examples as usize, longest);
     if args.json {

@@ -10,16 +10,19 @@ use std::io::Write;
 
 use anyhow::Context;
 use model::files::ModelDir;
-use model::{LoadMode, Model};
+use model::{InferenceDtype, LoadMode, Model};
 use tensor::CpuKernels;
 
-/// Opens a model for evaluation or prediction, on a team of `threads`. Its directory, which may be a temporary one,
+/// Opens a model for evaluation or prediction in a type, on a team of `threads`. Its directory, which may be a temporary one,
 /// lives as long as what is returned.
-fn open_model(spec: &str, threads: Option<usize>) -> anyhow::Result<(ModelDir, Model, CpuKernels)> {
+fn open_model(
+    spec: &str,
+    dtype: InferenceDtype,
+    threads: Option<usize>,
+) -> anyhow::Result<(ModelDir, Model, CpuKernels)> {
     let dir = ModelDir::open(spec)?;
     let kernels = CpuKernels::new(threads.unwrap_or_else(tensor::physical_cores));
-    let (mut model, _) = Model::load(&dir, &LoadMode::AsIs, &kernels)?;
-    model.weights.prepack(&kernels, &model.encoder.packable());
+    let (model, _) = Model::load(&dir, &LoadMode::Inference(dtype), &kernels)?;
     Ok((dir, model, kernels))
 }
 

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use model::InferenceDtype;
 use serde::Serialize;
 use train::{Prediction, predict};
 
@@ -19,6 +20,9 @@ pub struct Args {
     model: String,
     /// The texts; without any, one text is read from every line of standard input
     texts: Vec<String>,
+    /// Type of the weights: f32, bf16 (half the memory) or int8 (a quarter, and rounded activations)
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    dtype: InferenceDtype,
     #[command(flatten)]
     threads: Threads,
     /// Print the results as one JSON object
@@ -34,8 +38,8 @@ struct Results<'a> {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let texts = if args.texts.is_empty() { read_lines()? } else { args.texts };
-    let (_dir, model, kernels) = open_model(&args.model, args.threads.count())?;
-    let (predictions, truncated) = predict(&model, &texts, &kernels)?;
+    let (_dir, model, kernels) = open_model(&args.model, args.dtype, args.threads.count())?;
+    let (predictions, truncated) = predict(&model, &texts, args.dtype.activations(), &kernels)?;
     note_truncated(truncated, texts.len(), model.encoder.config().encoder.max_tokens());
     if args.json {
         print_json(&Results { results: &predictions })?;

@@ -33,15 +33,28 @@ impl ModelDir {
     /// # Errors
     /// [`FileError::NotAModel`] says what was looked for; the others name the file and what is wrong with it.
     pub fn open(spec: &str) -> Result<Self, FileError> {
+        Self::open_marked(spec, &[Path::new(CONFIG_FILE)])
+    }
+
+    /// As [`open`](Self::open), but a directory is also a model that has no `config.json` and has `script`
+    /// (`code/inference.py`), which then knows what to do with its other files.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_code(spec: &str, script: &Path) -> Result<Self, FileError> {
+        Self::open_marked(spec, &[Path::new(CONFIG_FILE), script])
+    }
+
+    fn open_marked(spec: &str, markers: &[&Path]) -> Result<Self, FileError> {
         if let Some(repo) = spec.strip_prefix("hf:") {
             return Self::in_dir(hub::fetch(repo)?, None);
         }
         let path = Path::new(spec);
         if path.is_dir() {
             let candidates = [path.to_owned(), path.join("model")];
-            return match find(&candidates) {
+            return match find(&candidates, markers) {
                 Some(dir) => Self::in_dir(dir, None),
-                None => Err(not_a_model(spec, no_config_in(&candidates))),
+                None => Err(not_a_model(spec, found_none(&candidates, markers))),
             };
         }
         if !path.exists() {
@@ -52,7 +65,7 @@ impl ModelDir {
             ));
         }
         if spec.ends_with(".tar.gz") || spec.ends_with(".tgz") {
-            return Self::unpacked(spec, path, &Limits::default());
+            return Self::unpacked(spec, path, markers, &Limits::default());
         }
         Err(not_a_model(spec, "it is a file and its name does not end in .tar.gz or .tgz"))
     }
@@ -62,17 +75,18 @@ impl ModelDir {
         &self.path
     }
 
-    /// The content of `config.json`.
+    /// The content of `config.json`; empty where there is none.
     pub fn config_text(&self) -> &str {
         &self.config
     }
 
     fn in_dir(path: PathBuf, unpacked: Option<TempDir>) -> Result<Self, FileError> {
-        let config = read_text(&path.join(CONFIG_FILE), MAX_CONFIG_BYTES)?;
+        let file = path.join(CONFIG_FILE);
+        let config = if file.is_file() { read_text(&file, MAX_CONFIG_BYTES)? } else { String::new() };
         Ok(Self { path, config, _unpacked: unpacked })
     }
 
-    fn unpacked(spec: &str, archive: &Path, limits: &Limits) -> Result<Self, FileError> {
+    fn unpacked(spec: &str, archive: &Path, markers: &[&Path], limits: &Limits) -> Result<Self, FileError> {
         let failed = |cause| FileError::Archive { path: archive.into(), cause };
         let file = File::open(archive).map_err(|e| FileError::io("open", archive, e))?;
         let holder = tempfile::Builder::new().prefix("model-").tempdir();
@@ -81,12 +95,14 @@ impl ModelDir {
         tarball::unpack(file, &root, limits).map_err(failed)?;
         let mut candidates = vec![root.clone()];
         candidates.extend(only_dir(&root));
-        match find(&candidates) {
+        match find(&candidates, markers) {
             Some(dir) => Self::in_dir(dir, Some(holder)),
-            None => Err(not_a_model(
-                spec,
-                "the archive has no config.json at its root, nor in the one directory at its root",
-            )),
+            None => {
+                let names: Vec<String> = markers.iter().map(|marker| marker.display().to_string()).collect();
+                let names = names.join(" nor ");
+                let text = format!("the archive has no {names} at its root, nor in the one directory at its root");
+                Err(not_a_model(spec, text))
+            }
         }
     }
 }
@@ -95,12 +111,13 @@ fn not_a_model(spec: &str, looked_for: impl Into<String>) -> FileError {
     FileError::NotAModel { spec: spec.into(), looked_for: looked_for.into() }
 }
 
-fn find(candidates: &[PathBuf]) -> Option<PathBuf> {
-    candidates.iter().find(|dir| dir.join(CONFIG_FILE).is_file()).cloned()
+fn find(candidates: &[PathBuf], markers: &[&Path]) -> Option<PathBuf> {
+    candidates.iter().find(|dir| markers.iter().any(|marker| dir.join(marker).is_file())).cloned()
 }
 
-fn no_config_in(candidates: &[PathBuf]) -> String {
-    let tried: Vec<_> = candidates.iter().map(|dir| format!("`{}`", dir.join(CONFIG_FILE).display())).collect();
+fn found_none(candidates: &[PathBuf], markers: &[&Path]) -> String {
+    let files = candidates.iter().flat_map(|dir| markers.iter().map(|marker| dir.join(marker)));
+    let tried: Vec<_> = files.map(|file| format!("`{}`", file.display())).collect();
     format!("found neither {}", tried.join(" nor "))
 }
 

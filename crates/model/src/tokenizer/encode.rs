@@ -1,6 +1,6 @@
 //! Encoding texts.
 
-use super::{Encoding, Tokenizer, TokenizerError};
+use super::{Cut, Encoding, Tokenizer, TokenizerError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, truncate_encodings};
@@ -10,16 +10,33 @@ use tokenizers::{Model, OffsetType, PostProcessor, PreTokenizer};
 const BATCH: usize = 64;
 
 impl Tokenizer {
+    /// Encodes a text, or a pair of texts, as at most `max_tokens` tokens, control tokens included; what does not fit is
+    /// cut off the end that `cut` names, of a pair off the longer text first. The control tokens stay.
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooFewTokens`] when `max_tokens` does not even hold the control tokens.
+    pub fn encode_cut(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+        max_tokens: usize,
+        cut: Cut,
+    ) -> Result<Encoding, TokenizerError> {
+        let room = self.room(max_tokens, pair.is_some())?;
+        // One more than fits is enough to know that something was cut, however long the text is.
+        let limit = if pair.is_none() && cut == Cut::End { room.saturating_add(1) } else { usize::MAX };
+        let first = self.tokenize(text, 0, limit)?;
+        let second = pair.map(|text| self.tokenize(text, 1, usize::MAX)).transpose()?;
+        self.finish(first, second, room, cut)
+    }
+
     /// Encodes one text as at most `max_tokens` tokens, control tokens included; what does not fit is cut off the
     /// text's end, the control tokens stay.
     ///
     /// # Errors
     /// [`TokenizerError::TooFewTokens`] when `max_tokens` does not even hold the control tokens.
     pub fn encode(&self, text: &str, max_tokens: usize) -> Result<Encoding, TokenizerError> {
-        let room = self.room(max_tokens, false)?;
-        // One more than fits is enough to know that something was cut, however long the text is.
-        let encoding = self.tokenize(text, 0, room.saturating_add(1))?;
-        self.finish(encoding, None, room)
+        self.encode_cut(text, None, max_tokens, Cut::End)
     }
 
     /// Encodes two texts as one sequence of at most `max_tokens`; what does not fit is cut off the end of the longer
@@ -28,9 +45,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::TooFewTokens`] when `max_tokens` does not even hold the control tokens.
     pub fn encode_pair(&self, first: &str, second: &str, max_tokens: usize) -> Result<Encoding, TokenizerError> {
-        let room = self.room(max_tokens, true)?;
-        let (first, second) = (self.tokenize(first, 0, usize::MAX)?, self.tokenize(second, 1, usize::MAX)?);
-        self.finish(first, Some(second), room)
+        self.encode_cut(first, Some(second), max_tokens, Cut::End)
     }
 
     /// Encodes many texts on `threads` threads, this one included; the order is kept.
@@ -98,11 +113,16 @@ impl Tokenizer {
         first: tokenizers::Encoding,
         second: Option<tokenizers::Encoding>,
         room: usize,
+        cut: Cut,
     ) -> Result<Encoding, TokenizerError> {
         let failed = |e: tokenizers::Error| TokenizerError::Encode(e.to_string());
         let truncated = first.len() + second.as_ref().map_or(0, tokenizers::Encoding::len) > room;
-        let cut = TruncationParams { max_length: room, ..TruncationParams::default() };
-        let (mut first, mut second) = truncate_encodings(first, second, &cut).map_err(failed)?;
+        let direction = match cut {
+            Cut::Start => TruncationDirection::Left,
+            Cut::End => TruncationDirection::Right,
+        };
+        let params = TruncationParams { max_length: room, direction, ..TruncationParams::default() };
+        let (mut first, mut second) = truncate_encodings(first, second, &params).map_err(failed)?;
         // The crate keeps what was cut off, and would combine every such part of one text with every one of the other.
         first.take_overflowing();
         if let Some(second) = &mut second {

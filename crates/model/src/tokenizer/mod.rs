@@ -28,6 +28,7 @@ mod tests;
 use crate::files::FileError;
 use config::Config;
 use std::path::{Path, PathBuf};
+use tokenizers::ModelWrapper;
 
 /// How a tokenizer is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,6 +36,16 @@ pub struct Options {
     /// Control tokens written out in a text (`[SEP]`, `</s>`, `<mask>`) become those tokens. Off by default: a text
     /// from a user must not be able to end its own sequence.
     pub allow_special_tokens: bool,
+}
+
+/// The end of a text that is cut off when it is too long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Cut {
+    /// Its first tokens go.
+    Start,
+    /// Its last tokens go.
+    #[default]
+    End,
 }
 
 /// A text as a model reads it. The vectors have one element per token, control tokens included.
@@ -151,6 +162,15 @@ impl Tokenizer {
     /// The token of an id, written as in the vocabulary.
     pub fn id_to_token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
+    }
+
+    /// What a token begins with that continues a word (`##` in WordPiece); `None` where tokens carry the space before a
+    /// word instead.
+    pub fn continuing_prefix(&self) -> Option<&str> {
+        match self.inner.get_model() {
+            ModelWrapper::WordPiece(model) => Some(&model.continuing_subword_prefix),
+            _ => None,
+        }
     }
 
     /// One more than the highest id: the rows an embedding needs.

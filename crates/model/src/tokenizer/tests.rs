@@ -144,6 +144,18 @@ fn truncation_keeps_the_control_tokens() {
 }
 
 #[test]
+fn either_end_of_a_text_can_be_cut() {
+    let dir = tiny(&[]);
+    let tokenizer = Tokenizer::open(dir.path()).unwrap();
+    let whole = tokenizer.encode("a b c", 16).unwrap().ids;
+    let tail = tokenizer.encode_cut("a b c", None, 4, Cut::Start).unwrap();
+    assert_eq!((tail.ids, tail.truncated), (vec![whole[0], whole[2], whole[3], whole[4]], true));
+    let head = tokenizer.encode_cut("a b c", None, 4, Cut::End).unwrap();
+    assert_eq!((head.ids, head.truncated), (vec![whole[0], whole[1], whole[2], whole[4]], true));
+    assert_eq!(tokenizer.continuing_prefix(), Some("##"));
+}
+
+#[test]
 fn pairs_are_cut_longest_first() {
     let tokenizer = Tokenizer::open(tiny(&[]).path()).unwrap();
     let whole = tokenizer.encode_pair("a b", "c", 6).unwrap();

@@ -1,6 +1,6 @@
 //! What a result does not depend on: a text's neighbours, the number of threads, the cut into micro-batches.
 
-use model::{Family, Gradients, Loss};
+use model::{Family, Gradients, InferenceDtype, Loss};
 use tensor::{CpuKernels, DType, Kernels, Stream};
 
 use crate::support::{
@@ -110,7 +110,7 @@ fn prepacked_weights_give_the_same_bits() {
         let outputs =
             |weights: &_| batches.each_ref().map(|b| bits(&infer(&encoder, weights, b, Setting::plain(&kernels))));
         let plain = outputs(&weights);
-        weights.prepack(&kernels, &encoder.packable());
+        weights.for_inference(&kernels, &encoder.packable(), InferenceDtype::F32);
         assert!(plain == outputs(&weights), "prepacking changes bits, {} wide on {}", size.hidden, kernels.name());
     }
 }

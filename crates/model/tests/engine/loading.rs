@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use model::files::{Checkpoint, ModelDir, SaveDType, TensorRef, write_safetensors};
-use model::{Encoder, Family, Head, LoadMode, LoadReport, Model, ModelConfig, ModelError, Problem};
+use model::{Encoder, Family, Head, InferenceDtype, LoadMode, LoadReport, Model, ModelConfig, ModelError, Problem};
 use tensor::CpuKernels;
 
-use crate::support::{FAMILIES, Size, bits, encoder, weights};
+use crate::support::{FAMILIES, Setting, Size, bits, encoder, infer, pack, texts, weights};
 
 const SIZE: Size = Size { vocab: 11, hidden: 6, heads: 2, layers: 2, intermediate: 10, tokens: 9 };
 const SEED: u64 = 40;
@@ -67,6 +67,24 @@ fn error(dir: &Path, mode: &LoadMode) -> String {
 
 fn classifier(name: &str) -> bool {
     name.contains("classifier") || name.starts_with("pre_classifier")
+}
+
+#[test]
+fn loading_for_inference_gives_what_a_loaded_model_becomes() {
+    for family in FAMILIES {
+        let dir = saved(family, "ForSequenceClassification");
+        for dtype in InferenceDtype::ALL {
+            let (loaded, report) = load(dir.path(), &LoadMode::Inference(dtype)).unwrap();
+            assert_eq!(report, LoadReport::default());
+            let kernels = CpuKernels::new(1);
+            let mut weights = weights(loaded.encoder.descriptors(), &kernels, SEED);
+            weights.for_inference(&kernels, &loaded.encoder.packable(), dtype);
+            let batch = pack(&loaded.encoder, &texts(SIZE.vocab, &[9, 1, 4], 1), 0);
+            let setting = Setting { dtype: dtype.activations(), ..Setting::plain(&kernels) };
+            let expected = infer(&loaded.encoder, &weights, &batch, setting);
+            assert_eq!(bits(&loaded.infer(&kernels, &batch, dtype.activations())), bits(&expected), "{family} {dtype}");
+        }
+    }
 }
 
 #[test]

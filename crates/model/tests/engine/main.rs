@@ -3,6 +3,7 @@
 mod differences;
 mod encoder_gradients;
 mod frozen;
+mod inference;
 mod invariance;
 mod kernels_agree;
 mod loading;

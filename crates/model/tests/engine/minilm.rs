@@ -2,7 +2,7 @@
 
 use model::files::ModelDir;
 use model::tokenizer::{Options, Tokenizer};
-use model::{Batch, LoadMode, Model, Sequence};
+use model::{Batch, InferenceDtype, LoadMode, Model, Sequence};
 use serde::Deserialize;
 use tensor::{CpuKernels, DType};
 
@@ -65,6 +65,6 @@ fn embeddings_equal_the_references_alone_together_and_prepacked() {
         assert!(bits(&embed(&model, std::slice::from_ref(text))) == embedding, "{} tokens alone", text.len());
     }
     let packable = model.encoder.packable();
-    model.weights.prepack(&kernels, &packable);
+    model.weights.for_inference(&kernels, &packable, InferenceDtype::F32);
     assert!(bits(&embed(&model, &texts[..7])) == together[..7 * 384], "prepacked weights change bits");
 }

@@ -103,6 +103,7 @@ fn item<'a>(tensor: &'a mut AdamwTensor, decay: f32, pieces: std::ops::Range<usi
                 DType::BF16 => Copied::BF16(parts(copy)),
                 DType::F16 => Copied::F16(parts(copy)),
                 DType::F64 => panic!("f64 tensors belong to the reference kernels"),
+                DType::I8 => panic!("{}", crate::tensor::INT8),
             }
         }
     };

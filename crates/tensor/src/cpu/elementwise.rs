@@ -58,6 +58,7 @@ pub(super) fn cast(kernels: &CpuKernels, source: &Tensor, target: &mut Tensor) {
                 copy::<S, f16>(kernels, source, target, |v| Element::from_f64(v.to_f64()))
             }
             DType::F16 => copy::<S, f16>(kernels, source, target, |v| Element::from_f32(v.to_f32())),
+            DType::I8 => panic!("{}", crate::tensor::INT8),
         }
     }
     assert_same_shape(source, target);
@@ -66,6 +67,7 @@ pub(super) fn cast(kernels: &CpuKernels, source: &Tensor, target: &mut Tensor) {
         DType::F32 => to::<f32>(kernels, source, target),
         DType::BF16 => to::<bf16>(kernels, source, target),
         DType::F16 => to::<f16>(kernels, source, target),
+        DType::I8 => panic!("{}", crate::tensor::INT8),
     }
 }
 

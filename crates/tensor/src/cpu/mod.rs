@@ -76,6 +76,10 @@ impl Kernels for CpuKernels {
         gemm::prepack(self, w)
     }
 
+    fn quantize(&self, w: &Tensor) -> Tensor {
+        gemm::quantize(self, w)
+    }
+
     fn linear_input_gradient(&self, dy: &Tensor, w: &Tensor, dx: &mut Tensor, accumulate: bool) {
         gemm::linear_input_gradient(self, dy, w, dx, accumulate);
     }

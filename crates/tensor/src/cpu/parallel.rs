@@ -25,6 +25,7 @@ macro_rules! with_element {
                 $body
             }
             $crate::dtype::DType::F64 => panic!("f64 tensors belong to the reference kernels"),
+            $crate::dtype::DType::I8 => panic!("{}", $crate::tensor::INT8),
         }
     };
 }

@@ -3,6 +3,7 @@
 //! Finite differences of a model over these kernels check its gradients; their results check the fast kernels.
 
 mod attention;
+mod int8;
 mod loss;
 mod norm;
 
@@ -100,6 +101,10 @@ impl Kernels for ReferenceKernels {
     ) {
         let (rows, inner, columns) = (x.rows(), x.columns(), w.rows());
         assert_eq!((w.columns(), y.shape()), (inner, &[rows, columns][..]), "linear {x:?}·{w:?}ᵀ");
+        if w.dtype() == DType::I8 {
+            let w = int8::unpacked(&self.pool, w);
+            return self.linear(&int8::rounded(&self.pool, x), &w, bias, kind, pre, y);
+        }
         for i in 0..rows {
             for j in 0..columns {
                 let (x, w) = (&x.as_slice::<f64>()[i * inner..], &w.as_slice::<f64>()[j * inner..]);
@@ -115,6 +120,10 @@ impl Kernels for ReferenceKernels {
 
     fn prepack(&self, w: &Tensor) -> Tensor {
         w.clone()
+    }
+
+    fn quantize(&self, w: &Tensor) -> Tensor {
+        int8::packed(&self.pool, w)
     }
 
     fn linear_input_gradient(&self, dy: &Tensor, w: &Tensor, dx: &mut Tensor, accumulate: bool) {

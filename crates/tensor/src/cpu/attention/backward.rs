@@ -221,7 +221,7 @@ impl Group<'_> {
             };
             let columns_of = match lane {
                 Lane::Single => [parts.probabilities, parts.score_gradients],
-                Lane::Pair => [parts.probability_pairs, parts.score_gradient_pairs],
+                _ => [parts.probability_pairs, parts.score_gradient_pairs],
             };
             let key_sums = Product {
                 rows: keys.len(),

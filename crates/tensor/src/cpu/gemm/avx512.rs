@@ -1,4 +1,5 @@
-//! The micro-kernels for AVX-512: `f32` multiply-adds, and dot products of `bf16` pairs with `f32` sums.
+//! The micro-kernels for AVX-512: `f32` multiply-adds, dot products of `bf16` pairs with `f32` sums, and of 8-bit quads with
+//! integer sums.
 //!
 //! 14 x 32 sums fill 28 of the 32 registers; a lane costs 28 instructions, two loads and 14 broadcasts.
 
@@ -15,7 +16,7 @@ const AHEAD: usize = 24;
 const LONG: usize = 256;
 
 /// # Safety
-/// As [`super::kernel::compute`], on a CPU with AVX-512F, and AVX-512-BF16 for pairs.
+/// As [`super::kernel::compute`], on a CPU with AVX-512F, AVX-512-BF16 for pairs, and AVX-512-VNNI for quads.
 pub unsafe fn compute(lane: Lane, tile: &Tile) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -24,12 +25,14 @@ pub unsafe fn compute(lane: Lane, tile: &Tile) {
             (Lane::Single, Walk::Rows) => single::<ROW_PITCH>(tile, 1),
             (Lane::Pair, Walk::Columns(stride)) => pair::<1>(tile, stride),
             (Lane::Pair, Walk::Rows) => pair::<ROW_PITCH>(tile, 1),
+            (Lane::Quad, Walk::Columns(stride)) => quad::<1>(tile, stride),
+            (Lane::Quad, Walk::Rows) => quad::<ROW_PITCH>(tile, 1),
         }
     }
 }
 
 macro_rules! micro_kernel {
-    ($name:ident, $rows:ident, $features:literal, $multiply_add:expr) => {
+    ($name:ident, $rows:ident, $features:literal, $multiply_add:expr, $add:expr) => {
         unsafe fn $name<const ROW_STRIDE: usize>(tile: &Tile, lane_stride: usize) {
             // SAFETY: the caller's promise; `rows` is the tile's.
             unsafe {
@@ -85,7 +88,7 @@ macro_rules! micro_kernel {
                     let (c, mask) = (c.wrapping_add(16 * half), (mask >> (16 * half)) as __mmask16);
                     // SAFETY: the mask leaves out what is not a column of the tile.
                     unsafe {
-                        let sum = if tile.add { _mm512_add_ps(_mm512_maskz_loadu_ps(mask, c), sum) } else { sum };
+                        let sum = if tile.add { $add(_mm512_maskz_loadu_ps(mask, c), sum) } else { sum };
                         _mm512_mask_storeu_ps(c, mask, sum);
                     }
                 }
@@ -94,8 +97,25 @@ macro_rules! micro_kernel {
     };
 }
 
-micro_kernel!(single, single_rows, "avx512f", |a, b, sum| _mm512_fmadd_ps(a, b, sum));
-micro_kernel!(pair, pair_rows, "avx512f,avx512bf16", |a, b, sum| _mm512_dpbf16_ps(sum, bf16_lanes(a), bf16_lanes(b)));
+micro_kernel!(single, single_rows, "avx512f", |a, b, sum| _mm512_fmadd_ps(a, b, sum), |a, b| _mm512_add_ps(a, b));
+micro_kernel!(
+    pair,
+    pair_rows,
+    "avx512f,avx512bf16",
+    |a, b, sum| _mm512_dpbf16_ps(sum, bf16_lanes(a), bf16_lanes(b)),
+    |a, b| _mm512_add_ps(a, b)
+);
+// Integers in the lanes of `f32` vectors: only their type says otherwise.
+micro_kernel!(
+    quad,
+    quad_rows,
+    "avx512f,avx512vnni",
+    |a, b, sum| {
+        let (a, b, sum) = (_mm512_castps_si512(a), _mm512_castps_si512(b), _mm512_castps_si512(sum));
+        _mm512_castsi512_ps(_mm512_dpbusd_epi32(sum, a, b))
+    },
+    |a, b| _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)))
+);
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]

@@ -1,5 +1,7 @@
 //! The blocked product over the thread team.
 //!
+//! Where B is quantised, the threads quantise and pack all of A in step 1 instead.
+//!
 //! ```text
 //!            n: column blocks of panels of NR
 //!          ┌─────┬─────┬─────┐        1. the threads pack B into panels (or B is prepacked); one barrier
@@ -16,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Path;
 use super::epilogue::Output;
+use super::int8;
 use super::kernel::{self, Lane, MR, NR, Tile, Walk};
 use super::operand::{Data, Operand};
 use super::pack::{self, Panel};
@@ -39,7 +42,7 @@ const TASKS_PER_THREAD: usize = 8;
 pub enum Right<'a> {
     /// To be packed.
     Plain(Operand<'a>),
-    /// Packed by [`pack_right`] in lanes of the given kind.
+    /// Packed by [`pack_right`] in lanes of the given kind, or quantised by [`int8::quantize`].
     Packed(*const f32, Lane),
 }
 
@@ -86,7 +89,7 @@ pub fn product(kernels: &CpuKernels, size: Size, a: &Operand, b: &Right, output:
 }
 
 /// Memory that threads write, each its own panels.
-struct Shared(*mut f32);
+pub struct Shared(pub *mut f32);
 
 // SAFETY: every thread writes panels that no other thread touches in the same phase.
 unsafe impl Sync for Shared {}
@@ -94,13 +97,29 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Shared {
-    fn panel(&self, panel: usize, lanes: usize) -> *mut f32 {
+    pub fn at(&self, lane: usize) -> *mut f32 {
+        self.0.wrapping_add(lane)
+    }
+
+    pub fn panel(&self, panel: usize, lanes: usize) -> *mut f32 {
         self.0.wrapping_add(panel * lanes * NR)
     }
 }
 
-fn columns(panel: usize, n: usize) -> Range<usize> {
+pub fn columns(panel: usize, n: usize) -> Range<usize> {
     panel * NR..((panel + 1) * NR).min(n)
+}
+
+/// Panels of a task's rows and their height, equal for all: 16 rows are 8 + 8, not 14 + 2.
+fn heights(rows: &Range<usize>) -> (usize, usize) {
+    let count = rows.len().div_ceil(MR);
+    (count, rows.len().div_ceil(count.max(1)))
+}
+
+/// The rows of one of those panels; none beyond the last.
+fn panel_rows(rows: &Range<usize>, panel: usize) -> Range<usize> {
+    let (_, height) = heights(rows);
+    (rows.start + panel * height).min(rows.end)..(rows.start + (panel + 1) * height).min(rows.end)
 }
 
 /// One product, prepared.
@@ -114,9 +133,13 @@ struct Job<'a> {
     grid: Grid,
     /// Panels of B: packed by this call or before.
     panels: Shared,
-    /// Panels of A and sums, for every thread.
+    /// A, where B is quantised.
+    quantized: Option<int8::Rows>,
+    /// Panels of A (a panel's quantised rows on their way there) and sums, for every thread.
     own: Shared,
     own_lanes: usize,
+    /// Lanes of them before the sums.
+    own_panels: usize,
     next_panel: AtomicUsize,
     next_task: AtomicUsize,
     _workspace: crate::tensor::Tensor,
@@ -133,27 +156,77 @@ impl<'a> Job<'a> {
         };
         let (rows, block) = (grid.row_panels * MR, block_lanes(lanes));
         let sums = if output.in_place().is_some() { 0 } else { rows * grid.sum_columns(lanes) };
-        let own_lanes = (rows * block + sums).next_multiple_of(NR);
-        let workspace = kernels.pool.empty(DType::F32, &[packed + own_lanes * kernels.team.threads()]);
+        let own_panels = if lane == Lane::Quad { MR * lanes } else { rows * block };
+        let own_lanes = (own_panels + sums).next_multiple_of(NR);
+        let rows = match lane {
+            Lane::Quad => int8::Rows::lanes(size, grid.row_blocks * grid.row_panels),
+            _ => [0; 2],
+        };
+        let shared = packed + rows[0] + rows[1];
+        let workspace = kernels.pool.empty(DType::F32, &[shared + own_lanes * kernels.team.threads()]);
         let base = workspace.address() as *mut f32;
         let panels = match b {
             Right::Packed(panels, packed) if *packed == lane => panels.cast_mut(),
             _ => base,
         };
-        let own = Shared(base.wrapping_add(packed));
+        let quantized = (lane == Lane::Quad).then(|| int8::Rows {
+            panels: Shared(base.wrapping_add(packed)),
+            scales: Shared(base.wrapping_add(packed + rows[0])),
+        });
+        let own = Shared(base.wrapping_add(shared));
         let (next_panel, next_task) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let panels = Shared(panels);
         let _workspace = workspace;
-        Self { kernels, size, lane, a, b, output, grid, panels, own, own_lanes, next_panel, next_task, _workspace }
+        Self {
+            kernels,
+            size,
+            lane,
+            a,
+            b,
+            output,
+            grid,
+            panels,
+            quantized,
+            own,
+            own_lanes,
+            own_panels,
+            next_panel,
+            next_task,
+            _workspace,
+        }
     }
 
     fn region(&self, worker: Worker) {
-        if self.pack() {
+        let own = self.own.0.wrapping_add(worker.index * self.own_lanes);
+        if self.quantize(own) || self.pack() {
             worker.barrier();
         }
-        let own = self.own.0.wrapping_add(worker.index * self.own_lanes);
         while let Some((rows, panels)) = self.grid.task(self.next_task.fetch_add(1, Ordering::Relaxed)) {
             self.task(rows, panels, own);
+        }
+    }
+
+    /// Quantises A together with the other threads; false when there is nothing to do. `own` is this thread's workspace.
+    fn quantize(&self, own: *mut f32) -> bool {
+        let Some(quantized) = &self.quantized else { return false };
+        let lanes = self.lane.count(self.size.k);
+        let row_panels = self.grid.row_panels;
+        loop {
+            let panel = self.next_panel.fetch_add(1, Ordering::Relaxed);
+            if panel >= self.grid.row_blocks * row_panels {
+                return true;
+            }
+            let rows = panel_rows(&self.grid.rows(panel / row_panels), panel % row_panels);
+            let target =
+                Panel { pointer: quantized.panels.0.wrapping_add(panel * MR * lanes), width: MR, lane: self.lane };
+            let scales = quantized.scales.0.wrapping_add(rows.start);
+            // SAFETY: the panel number is this thread's alone, its rows and the panel are of no other; the workspace has
+            // room for a panel's quantised rows.
+            unsafe {
+                let bytes = std::slice::from_raw_parts_mut(own.cast::<u8>(), rows.len() * lanes * self.lane.width());
+                let scales = std::slice::from_raw_parts_mut(scales, rows.len());
+                int8::quantize_panel(self.kernels, self.a, rows, bytes, scales, target);
+            }
         }
     }
 
@@ -191,27 +264,28 @@ impl<'a> Job<'a> {
         let (Size { n, k, .. }, lane, output) = (self.size, self.lane, self.output);
         let lanes = lane.count(k);
         let block_lanes = block_lanes(lanes);
-        // Panels of equal height: 16 rows are 8 + 8, not 14 + 2.
-        let count = rows.len().div_ceil(MR);
-        let height = rows.len().div_ceil(count);
-        let a_panels = own;
-        let sums = own.wrapping_add(self.grid.row_panels * MR * block_lanes);
+        let (count, height) = heights(&rows);
+        let sums = own.wrapping_add(self.own_panels);
         let last_block = lanes.saturating_sub(1).checked_div(block_lanes).unwrap_or(0);
         for block in 0..=last_block {
             let l = block * block_lanes..((block + 1) * block_lanes).min(lanes);
-            let per_lane = if lane == Lane::Pair { 2 } else { 1 };
-            for p in 0..count {
-                let outer = rows.start + p * height..(rows.start + (p + 1) * height).min(rows.end);
-                let pointer = a_panels.wrapping_add(p * MR * l.len());
-                let k = l.start * per_lane..(l.end * per_lane).min(k);
-                // SAFETY: the workspace is this thread's and has room for all panels.
-                unsafe { pack::pack(self.kernels.path, self.a, outer, k, Panel { pointer, width: MR, lane }) };
+            let a_panel = |p: usize| match &self.quantized {
+                Some(a) => a.panels.0.wrapping_add(((rows.start / MR + p) * lanes + l.start) * MR),
+                None => own.wrapping_add(p * MR * l.len()),
+            };
+            if self.quantized.is_none() {
+                for p in 0..count {
+                    let k = l.start * lane.width()..(l.end * lane.width()).min(k);
+                    let panel = Panel { pointer: a_panel(p), width: MR, lane };
+                    // SAFETY: the workspace is this thread's and has room for all panels.
+                    unsafe { pack::pack(self.kernels.path, self.a, panel_rows(&rows, p), k, panel) };
+                }
             }
             for panel in panels.clone() {
                 let columns = columns(panel, n);
                 let b = self.panels.panel(panel, lanes).wrapping_add(l.start * NR);
                 for p in 0..count {
-                    let rows_of = rows.start + p * height..(rows.start + (p + 1) * height).min(rows.end);
+                    let rows_of = panel_rows(&rows, p);
                     let (c, c_pitch) = match output.in_place() {
                         Some(y) => (y.wrapping_add(rows_of.start * n + columns.start), n),
                         None if last_block == 0 => (sums, NR),
@@ -224,7 +298,7 @@ impl<'a> Job<'a> {
                         rows: rows_of.len(),
                         columns: columns.len(),
                         lanes: l.len(),
-                        a: a_panels.wrapping_add(p * MR * l.len()),
+                        a: a_panel(p),
                         walk: Walk::Columns(MR),
                         b,
                         b_pitch: NR,
@@ -236,7 +310,11 @@ impl<'a> Job<'a> {
                     unsafe {
                         kernel::compute(self.kernels, lane, &tile);
                         if block == last_block && !output.is_plain() {
-                            output.finish(self.kernels, rows_of, columns.clone(), c, c_pitch);
+                            let scales = self.quantized.as_ref().map(|a| {
+                                let first = a.scales.0.wrapping_add(rows_of.start);
+                                std::slice::from_raw_parts(first.cast_const(), rows_of.len())
+                            });
+                            output.finish(self.kernels, rows_of, columns.clone(), c, c_pitch, scales);
                         }
                     }
                 }
@@ -245,14 +323,22 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Pairs where both sides are `bf16` and the CPU multiplies pairs; else everything is widened.
+/// Quads where B is quantised; pairs where both sides are `bf16` and the CPU multiplies pairs; else everything is widened.
 fn lane_of(path: Path, a: &Operand, b: &Right) -> Lane {
+    if let Right::Packed(_, Lane::Quad) = b {
+        return Lane::Quad;
+    }
     let pairs = match (a.data, b) {
         (Data::Bf16(_), Right::Plain(b)) => matches!(b.data, Data::Bf16(_)),
         (Data::Bf16(_), Right::Packed(_, lane)) => *lane == Lane::Pair,
         _ => false,
     };
     if pairs { path.bf16_lane() } else { Lane::Single }
+}
+
+/// The part `index` of `0..all`, in parts of `each`.
+fn cut(index: usize, each: usize, all: usize) -> Range<usize> {
+    (index * each).min(all)..((index + 1) * each).min(all)
 }
 
 /// How C is cut into tasks.
@@ -294,9 +380,10 @@ impl Grid {
         if column >= self.column_blocks {
             return None;
         }
-        let cut = |index: usize, each: usize, all: usize| (index * each).min(all)..((index + 1) * each).min(all);
-        let rows = cut(row, self.row_panels * MR, self.size.m);
-        let panels = cut(column, self.column_panels, self.size.n.div_ceil(NR));
-        Some((rows, panels))
+        Some((self.rows(row), cut(column, self.column_panels, self.size.n.div_ceil(NR))))
+    }
+
+    fn rows(&self, block: usize) -> Range<usize> {
+        cut(block, self.row_panels * MR, self.size.m)
     }
 }

@@ -7,6 +7,7 @@ use crate::dtype::Element;
 use crate::kernels::Activation;
 use crate::tensor::Tensor;
 
+use super::int8::Channels;
 use super::kernel::{MR, NR};
 use super::operand::Target;
 
@@ -22,13 +23,15 @@ pub struct Output<'a> {
     /// Columns of `y` and `pre`.
     pub columns: usize,
     pub accumulate: bool,
+    /// Where the sums are of integers.
+    pub channels: Option<Channels<'a>>,
 }
 
 impl Output<'_> {
     /// The sums alone, written to `y` or added.
     pub fn sums(y: &mut Tensor, accumulate: bool) -> Self {
         let (columns, activation) = (y.columns(), Activation::Identity);
-        Self { y: Target::of(y), pre: None, bias: None, activation, columns, accumulate }
+        Self { y: Target::of(y), pre: None, bias: None, activation, columns, accumulate, channels: None }
     }
 
     /// Where the sums themselves are the output, or are built in the memory of the output.
@@ -44,10 +47,11 @@ impl Output<'_> {
         self.in_place().is_some()
             && self.pre.is_none()
             && self.bias.is_none()
+            && self.channels.is_none()
             && self.activation == Activation::Identity
     }
 
-    /// Finishes a tile whose sums lie at `sums`, in rows of `pitch`.
+    /// Finishes a tile whose sums lie at `sums`, in rows of `pitch`; `scales` are those of the rows, where sums are of integers.
     ///
     /// # Safety
     /// The sums are readable and the tile is part of `y` and `pre`; nothing else touches either meanwhile. `sums` may
@@ -59,6 +63,7 @@ impl Output<'_> {
         columns: Range<usize>,
         sums: *const f32,
         pitch: usize,
+        scales: Option<&[f32]>,
     ) {
         vectorized!(kernels, {
             let mut tile = [0.0f32; MR * NR];
@@ -67,6 +72,9 @@ impl Output<'_> {
             for (r, row) in tile[..used].chunks_exact_mut(NR).enumerate() {
                 // SAFETY: the caller's promise; a tile has at most `NR` columns.
                 unsafe { std::ptr::copy_nonoverlapping(sums.add(r * pitch), row.as_mut_ptr(), width) };
+                if let (Some(channels), Some(scales)) = (self.channels, scales) {
+                    dequantize(row, scales[r], &channels.scales[columns.clone()], &channels.excess[columns.clone()]);
+                }
                 if let Some(bias) = self.bias {
                     row.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b);
                 }
@@ -93,6 +101,15 @@ impl Output<'_> {
             Activation::Relu => tile.iter_mut().for_each(|v| *v = if *v < 0.0 { 0.0 } else { *v }),
             Activation::Tanh => tile.iter_mut().for_each(|v| *v = math::tanh(*v)),
         }
+    }
+}
+
+/// Turns the bits of integer sums into the numbers they stand for.
+#[inline(always)]
+fn dequantize(row: &mut [f32], row_scale: f32, scales: &[f32], excess: &[i32]) {
+    for ((v, scale), excess) in row.iter_mut().zip(scales).zip(excess) {
+        let sum = (v.to_bits() as i32).wrapping_sub(*excess);
+        *v = sum as f32 * scale * row_scale;
     }
 }
 

@@ -29,15 +29,24 @@ pub enum Lane {
     Single,
     /// Two `bf16` that are neighbours in `k`, the first in the lower half.
     Pair,
+    /// Four 8-bit integers that are neighbours in `k`, the first in the lowest byte: unsigned in `a`, signed in `b`. Sums are
+    /// 32-bit integers.
+    Quad,
 }
 
 impl Lane {
+    /// Elements in a lane.
+    pub fn width(self) -> usize {
+        match self {
+            Lane::Single => 1,
+            Lane::Pair => 2,
+            Lane::Quad => 4,
+        }
+    }
+
     /// Lanes that hold `k` elements.
     pub fn count(self, k: usize) -> usize {
-        match self {
-            Lane::Single => k,
-            Lane::Pair => k.div_ceil(2),
-        }
+        k.div_ceil(self.width())
     }
 }
 
@@ -62,13 +71,15 @@ pub struct Tile {
 /// # Safety
 /// `rows <= MR` and `columns <= NR`; `a` is readable at `rows x lanes` by its walk, `b` at `lanes` rows of `NR` lanes,
 /// `c` is writable at `rows x columns`, and nothing else touches `c` meanwhile. `lane` is `Pair` only on a path that
-/// has it.
+/// has it; `Quad` walks over columns.
 #[inline]
 pub unsafe fn compute(kernels: &CpuKernels, lane: Lane, tile: &Tile) {
     match kernels.path {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the path was chosen because the CPU has the instructions; the rest is the caller's promise.
-        Path::Avx512 { .. } => unsafe { super::avx512::compute(lane, tile) },
+        Path::Avx512 { quads, .. } if quads || lane != Lane::Quad => unsafe { super::avx512::compute(lane, tile) },
+        // SAFETY: the caller's promise.
+        _ if lane == Lane::Quad => unsafe { super::portable::compute_quads(kernels, tile) },
         // SAFETY: the caller's promise.
         _ => unsafe { super::portable::compute(kernels, tile) },
     }

@@ -6,12 +6,14 @@
 //!
 //! Operands may be `f32`, `bf16` or `f16` in any mixture; sums are `f32`. Where both operands are `bf16` and the CPU
 //! multiplies `bf16` pairs at more than the rate of `f32`, it does (its instruction takes two products into a sum and
-//! flushes subnormal numbers to zero); everything else is widened to `f32` while it is packed.
+//! flushes subnormal numbers to zero); everything else is widened to `f32` while it is packed. Linear layers with quantised
+//! weights multiply 8-bit integers: see [`int8`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod driver;
 mod epilogue;
+mod int8;
 pub mod kernel;
 pub mod operand;
 pub mod pack;
@@ -29,14 +31,15 @@ use super::CpuKernels;
 use driver::{Right, Size};
 use epilogue::Output;
 pub use epilogue::store;
+pub use int8::quantize;
 use kernel::Lane;
 use operand::{Operand, Target};
 
 /// Which micro-kernels are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// AVX-512; `pairs` where `bf16` pairs are faster than widening.
-    Avx512 { pairs: bool },
+    /// AVX-512; `pairs` where `bf16` pairs are faster than widening, `quads` where there is VNNI.
+    Avx512 { pairs: bool, quads: bool },
     /// What the compiler makes of plain loops.
     Portable,
 }
@@ -49,22 +52,23 @@ impl Path {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
         {
-            return Path::Avx512 { pairs: avx512::pairs_are_faster() };
+            let quads = is_x86_feature_detected!("avx512vnni");
+            return Path::Avx512 { pairs: avx512::pairs_are_faster(), quads };
         }
         Path::Portable
     }
 
     /// The lanes of a product of two `bf16` matrices.
     fn bf16_lane(self) -> Lane {
-        if self == (Path::Avx512 { pairs: true }) { Lane::Pair } else { Lane::Single }
+        if matches!(self, Path::Avx512 { pairs: true, .. }) { Lane::Pair } else { Lane::Single }
     }
 }
 
 /// The name with the instruction set, for logs.
 pub fn name(kernels: &CpuKernels) -> String {
     match kernels.path {
-        Path::Avx512 { pairs: true } => "cpu/avx512-bf16".to_owned(),
-        Path::Avx512 { pairs: false } => "cpu/avx512".to_owned(),
+        Path::Avx512 { pairs: true, .. } => "cpu/avx512-bf16".to_owned(),
+        Path::Avx512 { pairs: false, .. } => "cpu/avx512".to_owned(),
         Path::Portable => format!("cpu/{}", portable::name(kernels)),
     }
 }
@@ -83,9 +87,13 @@ pub fn linear(
     assert_eq!((x.columns(), y.columns(), y.rows()), (k, n, x.rows()), "linear: {x:?} by {w:?} into {y:?}");
     assert!(bias.is_none_or(|bias| bias.len() == n), "linear: bias {bias:?} for {y:?}");
     assert!(pre.as_ref().is_none_or(|pre| pre.shape() == y.shape()), "linear: {pre:?} beside {y:?}");
-    let right = match w.layout() {
-        Layout::RowMajor => Right::Plain(Operand::rows_outer(w)),
-        Layout::Packed => Right::Packed(w.packed_pointer().cast(), packed_lane(kernels.path, w.dtype())),
+    let (right, channels) = match (w.layout(), w.dtype()) {
+        (Layout::RowMajor, _) => (Right::Plain(Operand::rows_outer(w)), None),
+        (Layout::Packed, DType::I8) => {
+            let (panels, channels) = int8::packed(w);
+            (Right::Packed(panels, Lane::Quad), Some(channels))
+        }
+        (Layout::Packed, dtype) => (Right::Packed(w.packed_pointer().cast(), packed_lane(kernels.path, dtype)), None),
     };
     let output = Output {
         y: Target::of(y),
@@ -94,6 +102,7 @@ pub fn linear(
         activation,
         columns: n,
         accumulate: false,
+        channels,
     };
     driver::product(kernels, Size { m: x.rows(), n, k }, &Operand::rows_outer(x), &right, &output);
 }

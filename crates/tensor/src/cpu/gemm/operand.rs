@@ -11,6 +11,8 @@ pub enum Data<'a> {
     F32(&'a [f32]),
     Bf16(&'a [bf16]),
     F16(&'a [f16]),
+    /// Quantised rows, filled up to whole lanes of four.
+    U8(&'a [u8]),
 }
 
 impl<'a> Data<'a> {
@@ -22,6 +24,7 @@ impl<'a> Data<'a> {
             DType::BF16 => Data::Bf16(tensor.as_slice()),
             DType::F16 => Data::F16(tensor.as_slice()),
             DType::F64 => panic!("the CPU kernels compute in f32, not in f64"),
+            DType::I8 => panic!("{}", crate::tensor::INT8),
         }
     }
 }
@@ -48,6 +51,7 @@ impl<'a> Operand<'a> {
             Data::F32(data) => data.len(),
             Data::Bf16(data) => data.len(),
             Data::F16(data) => data.len(),
+            Data::U8(data) => data.len(),
         };
         len.checked_div(self.pitch).unwrap_or(0)
     }
@@ -80,6 +84,7 @@ impl Target {
             DType::BF16 => Target::Bf16(tensor.as_mut_slice().as_mut_ptr()),
             DType::F16 => Target::F16(tensor.as_mut_slice().as_mut_ptr()),
             DType::F64 => panic!("the CPU kernels compute in f32, not in f64"),
+            DType::I8 => panic!("{}", crate::tensor::INT8),
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Panel {
 ///
 /// # Safety
 /// The panel is writable at `lane.count(k.len()) * width` lanes and nothing else touches it. Lanes are pairs only for
-/// `bf16`.
+/// `bf16`, quads only for quantised rows, of which `k` holds whole quads.
 pub unsafe fn pack(path: Path, source: &Operand, outer: Range<usize>, k: Range<usize>, panel: Panel) {
     debug_assert!(outer.len() <= panel.width);
     if k.is_empty() {
@@ -42,8 +42,22 @@ pub unsafe fn pack(path: Path, source: &Operand, outer: Range<usize>, k: Range<u
                 Data::F32(data) => singles(data, source, outer, k, panel),
                 Data::Bf16(data) => singles(data, source, outer, k, panel),
                 Data::F16(data) => singles(data, source, outer, k, panel),
+                Data::U8(data) => quads(data, source, outer, k, panel),
             }
         },
+    }
+}
+
+unsafe fn quads(data: &[u8], source: &Operand, outer: Range<usize>, k: Range<usize>, panel: Panel) {
+    let count = panel.lane.count(k.len());
+    // SAFETY: the caller's promise; every bit pattern is a `[u8; 4]`.
+    let lanes = unsafe { std::slice::from_raw_parts_mut(panel.pointer.cast::<[u8; 4]>(), count * panel.width) };
+    for (i, row) in (0..panel.width).zip(outer.clone()) {
+        let (row, _) = data[row * source.pitch..][k.clone()].as_chunks();
+        lanes[i..].iter_mut().step_by(panel.width).zip(row).for_each(|(lane, quad)| *lane = *quad);
+    }
+    for i in outer.len()..panel.width {
+        lanes[i..].iter_mut().step_by(panel.width).for_each(|lane| *lane = [0; 4]);
     }
 }
 
@@ -75,6 +89,7 @@ pub fn prefetch(source: &Operand, rows: Range<usize>, columns: Range<usize>) {
         Data::F32(data) => (data.as_ptr().cast::<u8>(), size_of::<f32>()),
         Data::Bf16(data) => (data.as_ptr().cast(), size_of::<u16>()),
         Data::F16(data) => (data.as_ptr().cast(), size_of::<u16>()),
+        Data::U8(data) => (data.as_ptr(), size_of::<u8>()),
     };
     for row in rows {
         let row = start.wrapping_add(row * source.pitch * width);
@@ -100,7 +115,7 @@ pub unsafe fn round_rows(path: Path, tile: *mut f32, pitch: usize, rows: usize, 
     match path {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the path has pairs; the rest is the caller's promise.
-        Path::Avx512 { pairs: true } => unsafe { super::pack_avx512::round_rows(tile, pitch, rows, columns) },
+        Path::Avx512 { pairs: true, .. } => unsafe { super::pack_avx512::round_rows(tile, pitch, rows, columns) },
         _ => unreachable!("pairs are of AVX-512"),
     }
 }
@@ -114,7 +129,7 @@ pub unsafe fn round_columns(path: Path, tile: *const f32, pitch: usize, rows: us
     match path {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the path has pairs; the rest is the caller's promise.
-        Path::Avx512 { pairs: true } => unsafe {
+        Path::Avx512 { pairs: true, .. } => unsafe {
             super::pack_avx512::round_columns(tile, pitch, rows, columns, target)
         },
         _ => unreachable!("pairs are of AVX-512"),

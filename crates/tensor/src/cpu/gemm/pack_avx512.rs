@@ -19,7 +19,8 @@ pub unsafe fn pack(source: &Operand, outer: Range<usize>, k: Range<usize>, panel
             (Data::Bf16(data), Lane::Single) => walk::<Bf16>(data.as_ptr().cast(), source, outer, k, panel),
             (Data::F16(data), Lane::Single) => walk::<F16>(data.as_ptr().cast(), source, outer, k, panel),
             (Data::Bf16(data), Lane::Pair) => walk::<Pairs>(data.as_ptr().cast(), source, outer, k, panel),
-            _ => unreachable!("pairs are bf16"),
+            (Data::U8(data), Lane::Quad) => walk::<Quads>(data.as_ptr().cast(), source, outer, k, panel),
+            _ => unreachable!("pairs are bf16, quads are quantised rows"),
         }
     }
 }
@@ -47,6 +48,7 @@ struct F32;
 struct Bf16;
 struct F16;
 struct Pairs;
+struct Quads;
 
 #[inline(always)]
 fn mask16(count: usize) -> __mmask16 {
@@ -123,6 +125,21 @@ impl Read for Pairs {
             let high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(second, at.wrapping_add(pitch)));
             _mm512_or_si512(low, _mm512_slli_epi32::<16>(high))
         }
+    }
+}
+
+impl Read for Quads {
+    type Element = i8;
+    const WIDTH: usize = 4;
+
+    #[inline(always)]
+    unsafe fn along(at: *const i8, count: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_maskz_loadu_epi8(u64::MAX >> (64 - count.min(64)), at) }
+    }
+
+    unsafe fn across(_: *const i8, _: usize, _: usize, _: __mmask16) -> __m512i {
+        unreachable!("quantised rows lie along k")
     }
 }
 

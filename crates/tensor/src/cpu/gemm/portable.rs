@@ -15,6 +15,36 @@ pub unsafe fn compute(kernels: &CpuKernels, tile: &Tile) {
     kernels.arch.dispatch(Compute(tile));
 }
 
+/// As [`compute`], for quads and their integer sums.
+///
+/// # Safety
+/// As [`super::kernel::compute`]; lanes are quads in columns.
+pub unsafe fn compute_quads(kernels: &CpuKernels, tile: &Tile) {
+    let Walk::Columns(stride) = tile.walk else { unreachable!("quads walk over columns") };
+    vectorized!(kernels, {
+        for row in 0..tile.rows {
+            let mut sums = [0i32; NR];
+            for lane in 0..tile.lanes {
+                // SAFETY: `b` is readable at `lanes` rows of `NR`, `a` at `rows x lanes`.
+                let (a, b) = unsafe {
+                    let b = tile.b.add(lane * tile.b_pitch).cast::<[i32; NR]>().read_unaligned();
+                    (tile.a.add(row + lane * stride).cast::<[u8; 4]>().read(), b)
+                };
+                let a = a.map(i32::from);
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    let b = [b << 24 >> 24, b << 16 >> 24, b << 8 >> 24, b >> 24];
+                    let quad = (a[0] * b[0] + a[1] * b[1]) + (a[2] * b[2] + a[3] * b[3]);
+                    *sum = sum.wrapping_add(quad);
+                }
+            }
+            // SAFETY: `c` is writable at `rows x columns` and no one else touches it.
+            let c =
+                unsafe { std::slice::from_raw_parts_mut(tile.c.add(row * tile.c_pitch).cast::<i32>(), tile.columns) };
+            c.iter_mut().zip(sums).for_each(|(c, sum)| *c = if tile.add { c.wrapping_add(sum) } else { sum });
+        }
+    });
+}
+
 /// The instruction set of [`compute`].
 pub fn name(kernels: &CpuKernels) -> &'static str {
     struct Lanes;

@@ -13,7 +13,7 @@ pub fn paths(threads: usize) -> Vec<CpuKernels> {
         all.push(CpuKernels { arch: pulp::Arch::V3(avx2), ..CpuKernels::with_path(threads, Path::Portable) });
     }
     if let best @ Path::Avx512 { .. } = Path::detect() {
-        all.push(CpuKernels::with_path(threads, Path::Avx512 { pairs: false }));
+        all.push(CpuKernels::with_path(threads, Path::Avx512 { pairs: false, quads: false }));
         all.push(CpuKernels::with_path(threads, best));
     }
     all
