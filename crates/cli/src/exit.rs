@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use model::ModelError;
 use model::files::FileError;
+use serve::server::ServerError;
 use train::TrainError;
 
 /// The code of a command that was interrupted and saved its work.
@@ -45,7 +46,11 @@ fn is_input(error: &anyhow::Error) -> bool {
         None => match cause.downcast_ref::<ModelError>() {
             Some(ModelError::File(error)) => error.is_input(),
             Some(_) => true,
-            None => cause.downcast_ref::<FileError>().is_some_and(FileError::is_input) || cause.is::<Refused>(),
+            None => {
+                cause.downcast_ref::<FileError>().is_some_and(FileError::is_input)
+                    || cause.downcast_ref::<ServerError>().is_some_and(ServerError::is_input)
+                    || cause.is::<Refused>()
+            }
         },
     })
 }

@@ -26,6 +26,10 @@ enum Command {
     Eval(commands::eval::Args),
     /// Label texts, or embed them with a bare encoder.
     Predict(commands::predict::Args),
+    /// Answer texts over HTTP: SageMaker, Hugging Face, text-embeddings-inference, OpenAI and KServe v2.
+    Serve(Box<commands::serve::Args>),
+    /// Measure a server from the outside: open-loop load and latency percentiles.
+    BenchServe(Box<commands::bench_serve::Args>),
     /// Pack a model into a model.tar.gz.
     Package(commands::package::Args),
     /// Describe a model and list the problems found in it.
@@ -37,6 +41,8 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(args),
         Command::Eval(args) => commands::eval::run(args),
         Command::Predict(args) => commands::predict::run(args),
+        Command::Serve(args) => commands::serve::run(*args),
+        Command::BenchServe(args) => commands::bench_serve::run(*args),
         Command::Package(args) => commands::package::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
     };

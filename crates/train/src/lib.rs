@@ -25,9 +25,7 @@ mod step;
 pub use batching::{Prepared, prepare};
 pub use encode::TokenizerEncode;
 pub use error::TrainError;
-pub use evaluate::{
-    Prediction, TokenLabel, evaluate, evaluate_source, head_of, limited_tokens, predict, task_of,
-};
+pub use evaluate::{Prediction, TokenLabel, evaluate, evaluate_source, head_of, limited_tokens, predict, task_of};
 pub use optimizer::{Adamw, AdamwConfig, Moments};
 pub use outcome::Outcome;
 pub use progress::{Event, Observer, StepRecord};

@@ -1,9 +1,11 @@
 //! One file per subcommand.
 
+pub mod bench_serve;
 pub mod eval;
 pub mod inspect;
 pub mod package;
 pub mod predict;
+pub mod serve;
 pub mod train;
 
 use std::io::Write;

@@ -3,6 +3,7 @@
 mod bad_data;
 mod bad_job;
 mod bad_model;
+mod bench_serve;
 mod common;
 mod failures;
 mod package_inspect;

@@ -1,0 +1,86 @@
+//! What every request goes through: key, deadline, trace, log, counters; and what becomes of a panic.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use tokio::task::JoinSet;
+
+use super::app::{App, Arrival};
+use super::openai::failure_at;
+use crate::failure::{Failure, Kind};
+use crate::scheduler::panic_message;
+
+/// Routes that answer without a key: probes have none.
+const OPEN_ROUTES: [&str; 4] = ["/ping", "/health", "/v2/health/live", "/v2/health/ready"];
+
+/// Counts a request while it is being answered, however that ends.
+struct InFlight(Arc<App>);
+
+impl InFlight {
+    fn new(app: &Arc<App>) -> Self {
+        app.metrics.in_flight.inc();
+        Self(app.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.metrics.in_flight.dec();
+    }
+}
+
+pub async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let _in_flight = InFlight::new(&app);
+    let at = Instant::now();
+    let method = request.method().clone();
+    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = path.as_deref().unwrap_or("none");
+    let trace = app.telemetry.begin(&format!("{method} {route}"), request.headers());
+    let deadline = at + app.options.limits.timeout;
+    request.extensions_mut().insert(Arrival { at, deadline, trace: trace.clone() });
+    let allowed = if OPEN_ROUTES.contains(&route) { Ok(()) } else { app.options.api_keys.check(request.headers()) };
+    let response = match allowed {
+        Ok(()) => caught(next, request).await,
+        Err(failure) => failure_at(request.uri().path(), failure),
+    };
+    let status = response.status().as_u16();
+    app.metrics.request(route, method.as_str(), status);
+    trace.end(route, status);
+    log(&app, &response, method.as_str(), route, at, trace.id());
+    response
+}
+
+/// Runs the handler as a task of its own, so that a panic in it is a response, and so that it ends when the client goes.
+async fn caught(next: Next, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    let failed = |text: String| failure_at(&path, Failure::new(Kind::Internal, text));
+    let mut task = JoinSet::new();
+    task.spawn(next.run(request));
+    match task.join_next().await {
+        Some(Ok(response)) => response,
+        Some(Err(error)) if error.is_panic() => {
+            let text = panic_message(&*error.into_panic());
+            failed(format!("the server failed on this request: {text}"))
+        }
+        _ => failed("the request was interrupted".into()),
+    }
+}
+
+fn log(app: &App, response: &Response, method: &str, route: &str, at: Instant, trace: Option<String>) {
+    let (status, seconds) = (response.status().as_u16(), at.elapsed().as_secs_f64());
+    match response.extensions().get::<Failure>() {
+        None => tracing::debug!(method, route, status, seconds, trace, "answered"),
+        Some(failure) => {
+            app.metrics.failed(failure.kind);
+            let (kind, error, field) = (failure.kind.code(), &failure.message, failure.field.as_deref());
+            if status >= 500 && failure.kind != Kind::Unavailable {
+                tracing::error!(method, route, status, seconds, kind, field, trace, "{error}");
+            } else {
+                tracing::info!(method, route, status, seconds, kind, field, trace, "{error}");
+            }
+        }
+    }
+}
