@@ -1,4 +1,4 @@
-"""What the benches read: tokenised tweets and a MiniLM classifier. Made once, kept in bench/.cache, never committed."""
+"""What the benches read: tweets, as text and tokenised, and models. Made once, kept in bench/.cache, never committed."""
 
 from __future__ import annotations
 
@@ -43,6 +43,77 @@ def tweet_rows() -> Path:
     encodings = tokenizer.encode_batch([texts[index] for index in drawn])
     rows = [{"label": int(labels[index]), "ids": encoding.ids} for index, encoding in zip(drawn, encodings)]
     write(path, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+    return path
+
+
+def serving_rows(shape: str) -> Path:
+    """JSON lines {"ids": [...]}: the tweets of `serving_texts` in the ids of a shape."""
+    family = tokenizer_family(shape)
+    path = CACHE / f"serving-rows-{family}.jsonl"
+    if not path.exists():
+        write_rows(path, shape, serving_texts().read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    return path
+
+
+def one_text(shape: str, text: str) -> tuple[Path, Path]:
+    """A file of one text, and one of its ids."""
+    texts, rows = CACHE / "one-text.txt", CACHE / f"one-text-{tokenizer_family(shape)}.jsonl"
+    write(texts, text + "\n")
+    write_rows(rows, shape, [text])
+    return texts, rows
+
+
+def write_rows(path: Path, shape: str, texts: list[str]) -> None:
+    """The texts as JSON lines {"ids": [...]}."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_files(shape) / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(512)
+    encodings = tokenizer.encode_batch(texts)
+    write(path, "".join(json.dumps({"ids": encoding.ids}, separators=(",", ":")) + "\n" for encoding in encodings))
+
+
+def served_model(shape: str) -> Path:
+    """A model directory of a shape with random weights and a real tokenizer."""
+    directory = CACHE / "served" / shape
+    if (directory / "complete").exists():
+        return directory
+    program = [sys.executable, str(REPOSITORY / "bench" / "peers" / "shapes.py"), shape, str(directory)]
+    if subprocess.run(program, check=False).returncode:
+        raise BenchError(f"the {shape} model could not be made; see the messages above")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        source = tokenizer_files(shape) / file
+        if source.exists():
+            write(directory / file, source.read_bytes())
+    write(directory / "complete", "")
+    return directory
+
+
+def tokenizer_family(shape: str) -> str:
+    """Whose tokenizer a shape has."""
+    return "roberta-base" if shape == "roberta-base" else "bert-base-uncased"
+
+
+def tokenizer_files(shape: str) -> Path:
+    """The directory of a shape's tokenizer."""
+    directory = SHARED / "models" / f"tokenizer-{tokenizer_family(shape)}"
+    if not (directory / "tokenizer.json").exists():
+        raise BenchError(f"the serving benches need {directory}, which is not there")
+    return directory
+
+
+def serving_texts() -> Path:
+    """4,096 tweets of TweetEval's test set, drawn by a fixed seed, one a line."""
+    path = CACHE / "serving-texts.txt"
+    if path.exists():
+        return path
+    source = SHARED / "data" / "tweeteval" / "sentiment" / "test_text.txt"
+    if not source.exists():
+        raise BenchError(f"the serving bench needs {source}, which is not there")
+    texts = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    drawn = random.Random(0).sample(range(len(texts)), ROW_COUNT)
+    write(path, "".join(texts[index] + "\n" for index in drawn))
     return path
 
 

@@ -25,13 +25,13 @@ def cpu_model() -> str:
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     flags = set(fields.get("flags", "").split())
-    notable = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16") if flag in flags]
+    notable = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16") if flag in flags]
     return f"{fields.get('model name', platform.machine())} ({', '.join(notable)})"
 
 
 def describe(threads: int) -> dict[str, object]:
     """CPU, threads, versions and the load at this moment (the bench itself is part of it)."""
-    packages = ("torch", "transformers")
+    packages = ("torch", "transformers", "onnxruntime", "litserve")
     return {
         "cpu": cpu_model(),
         "cores": physical_cores(),

@@ -1,6 +1,7 @@
 """Run the benches: ours and the peers interleaved in one schedule, a table, and bench/results/<bench>.json.
 
-    bench/.venv/bin/python bench/run.py [--only NAME]... [--alternations 7] [--threads N] [--quick] [--peers-only]
+    bench/.venv/bin/python bench/run.py [--suite train|serve] [--only NAME]... [--alternations 7] [--threads N] [--quick]
+                                        [--peers-only]
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import benches
 import machine
-from benches import BENCHES, Settings
+import serving
+import serving_http
+from benches import Settings
 from contest import BenchError
+
+SUITES = {"train": benches.BENCHES, "serve": serving.BENCHES | serving_http.BENCHES}
+BENCHES = SUITES["train"] | SUITES["serve"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 FOREIGN_LIMIT = 0.1  # cores used by other processes above which a result is not to be trusted
@@ -25,7 +32,7 @@ FOREIGN_LIMIT = 0.1  # cores used by other processes above which a result is not
 def main() -> int:
     """Run the chosen benches; 1 if one of them could not run. A missed goal is reported and is not a failure."""
     settings, chosen = arguments()
-    missing = [name for name in ("torch", "transformers", "tokenizers") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "transformers", "tokenizers", "onnxruntime") if importlib.util.find_spec(name) is None]
     if missing:
         print(f"bench: {', '.join(missing)} not installed; `make bench-setup` makes bench/.venv", file=sys.stderr)
         return 1
@@ -58,6 +65,7 @@ def main() -> int:
 def arguments() -> tuple[Settings, list[str]]:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=list(SUITES), default="train", help="the benches to run (default train)")
     parser.add_argument("--only", action="append", choices=list(BENCHES), help="run this bench (may be repeated)")
     parser.add_argument("--alternations", type=int, default=7, help="timed runs of each side (default 7)")
     parser.add_argument("--threads", type=int, default=machine.physical_cores(), help="default: physical cores")
@@ -68,7 +76,7 @@ def arguments() -> tuple[Settings, list[str]]:
         parser.error("--threads and --alternations must be at least 1")
     alternations = min(args.alternations, 3) if args.quick else args.alternations
     settings = Settings(args.threads, alternations, args.quick, args.peers_only)
-    return settings, args.only or list(BENCHES)
+    return settings, args.only or list(SUITES[args.suite])
 
 
 def print_table(results: list[dict[str, Any]]) -> None:
