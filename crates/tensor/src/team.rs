@@ -2,13 +2,14 @@
 //!
 //! A transformer step is hundreds of short parallel regions. Waking a sleeping thread costs as much as a small matrix
 //! product, so the members of a team wait for the next region by spinning for about [`SPINS`] polls and only then
-//! park.
+//! park. On a machine that does other things too, a member may have lost its core when a region begins: where the work is
+//! taken piece by piece, the others do it and nobody waits for the one who never came ([`Team::run_open`]).
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
@@ -37,9 +38,10 @@ pub struct Worker<'a> {
 
 struct Shared {
     count: usize,
-    generation: AtomicUsize,
+    /// The region: its number in the upper half, whether members may still join it, how many have joined, and how many of
+    /// them have not finished.
+    state: AtomicU64,
     job: UnsafeCell<Option<Job>>,
-    unfinished: AtomicUsize,
     panicked: AtomicBool,
     /// What the first member to panic said.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -50,13 +52,30 @@ struct Shared {
 
 type Job = *const (dyn Fn(Worker) + Sync);
 
+const OPEN: u64 = 1 << 31;
+const JOINED: u64 = 1 << 16;
+const ACTIVE: u64 = 1;
+
+fn number(state: u64) -> u32 {
+    (state >> 32) as u32
+}
+
+fn joined(state: u64) -> usize {
+    (state % OPEN / JOINED) as usize
+}
+
+fn active(state: u64) -> usize {
+    (state % JOINED) as usize
+}
+
 struct Parking {
     parked: AtomicBool,
     thread: Mutex<Option<Thread>>,
 }
 
-// SAFETY: `job` is written only by the caller of `run` while no region runs, and read only after the generation that
-// publishes it; the pointee outlives the region because `run` returns after the last member has finished.
+// SAFETY: `job` is written only by the caller of `run` while no region is open and no member active, and read only by
+// members that joined the region that publishes it; the pointee outlives the region because the caller closes it and then
+// returns after the last active member has finished.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; the job pointer is never used outside a region.
 unsafe impl Send for Shared {}
@@ -67,9 +86,8 @@ impl Team {
         let count = threads.max(1);
         let shared = Arc::new(Shared {
             count,
-            generation: AtomicUsize::new(0),
+            state: AtomicU64::new(0),
             job: UnsafeCell::new(None),
-            unfinished: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
             stop: AtomicBool::new(false),
@@ -98,6 +116,19 @@ impl Team {
     /// # Panics
     /// When called from within a region: its threads are taken.
     pub fn run(&self, region: impl Fn(Worker) + Sync) {
+        self.begin_and_end(&region, true);
+    }
+
+    /// Runs `region` on the caller and on those members that come before the caller has finished, each once: for work
+    /// that is taken piece by piece until none is left. A region must not wait for others ([`Worker::barrier`]).
+    ///
+    /// # Panics
+    /// As [`Team::run`].
+    pub fn run_open(&self, region: impl Fn(Worker) + Sync) {
+        self.begin_and_end(&region, false);
+    }
+
+    fn begin_and_end(&self, region: &(dyn Fn(Worker) + Sync), everyone: bool) {
         let own = Worker { index: 0, count: self.shared.count, shared: &self.shared };
         if self.shared.count == 1 {
             return region(own);
@@ -107,21 +138,25 @@ impl Team {
         // A region that ended in a panic may have left these; no member runs now.
         self.shared.panicked.store(false, Ordering::Relaxed);
         self.shared.barrier_arrived.store(0, Ordering::Relaxed);
-        let job: &(dyn Fn(Worker) + Sync) = &region;
-        // SAFETY: no region runs (we hold the lock and the last one has finished), so no member reads the job now. The
-        // lifetime is erased only for the time of this call, which waits for every member.
+        // SAFETY: no region is open and no member active (we hold the lock and the last one has ended), so no member reads
+        // the job now. The lifetime is erased only for the time of this call, which waits for every member that joins.
         unsafe {
-            *self.shared.job.get() = Some(std::mem::transmute::<&(dyn Fn(Worker) + Sync), Job>(job));
+            *self.shared.job.get() = Some(std::mem::transmute::<&(dyn Fn(Worker) + Sync), Job>(region));
         }
-        self.shared.unfinished.store(self.shared.count - 1, Ordering::Relaxed);
-        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        let state = &self.shared.state;
+        let next = number(state.load(Ordering::Relaxed)).wrapping_add(1);
+        state.store(u64::from(next) << 32 | OPEN, Ordering::SeqCst);
         self.parked.iter().for_each(|parking| parking.wake());
         let result = within_region(|| region(own));
         if result.is_err() {
             // Members that wait at a barrier must not wait for this thread.
             self.shared.panicked.store(true, Ordering::Relaxed);
         }
-        wait(|| self.shared.unfinished.load(Ordering::Acquire) == 0);
+        if everyone {
+            wait(|| joined(state.load(Ordering::Acquire)) == self.shared.count - 1);
+        }
+        state.fetch_and(!OPEN, Ordering::AcqRel);
+        wait(|| active(state.load(Ordering::Acquire)) == 0);
         let member_panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = result.err().or(member_panic) {
             resume_unwind(panic);
@@ -139,7 +174,7 @@ impl Team {
             return (0..count).for_each(work);
         }
         let next = AtomicUsize::new(0);
-        self.run(|_| {
+        self.run_open(|_| {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= count {
@@ -154,7 +189,8 @@ impl Team {
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        // Another number, and no region to join.
+        self.shared.state.fetch_add(1 << 32, Ordering::SeqCst);
         self.parked.iter().for_each(|parking| parking.wake());
         for member in self.members.drain(..) {
             let _ = member.join();
@@ -222,12 +258,14 @@ fn serve(shared: &Shared, parking: &Parking, index: usize) {
     *parking.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
     let mut seen = 0;
     loop {
-        await_generation(shared, parking, seen);
-        seen = seen.wrapping_add(1);
+        await_region(shared, parking, seen);
         if shared.stop.load(Ordering::SeqCst) {
             return;
         }
-        // SAFETY: the generation published this job, and `run` keeps it alive until `unfinished` reaches zero.
+        if !shared.join(&mut seen) {
+            continue;
+        }
+        // SAFETY: this member joined the region that published the job, whose caller keeps it alive until no one is active.
         let job = unsafe { (*shared.job.get()).map(|job| &*job) };
         let worker = Worker { index, count: shared.count, shared };
         if let Some(job) = job
@@ -236,22 +274,32 @@ fn serve(shared: &Shared, parking: &Parking, index: usize) {
             shared.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
             shared.panicked.store(true, Ordering::Relaxed);
         }
-        shared.unfinished.fetch_sub(1, Ordering::Release);
+        shared.state.fetch_sub(ACTIVE, Ordering::Release);
     }
 }
 
-/// Returns once the generation has moved past `seen`. The flag is raised before the last look at the generation and
+impl Shared {
+    /// Joins the region that is open now, whichever it is; false when none is. `seen` becomes its number.
+    fn join(&self, seen: &mut u32) -> bool {
+        let join = |state: u64| (state & OPEN != 0).then_some(state + JOINED + ACTIVE);
+        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, join);
+        *seen = number(before.unwrap_or_else(|state| state));
+        before.is_ok()
+    }
+}
+
+/// Returns once the region's number has moved past `seen`. The flag is raised before the last look at the number and
 /// the caller looks at the flag after moving it, so a wake-up cannot be lost.
-fn await_generation(shared: &Shared, parking: &Parking, seen: usize) {
+fn await_region(shared: &Shared, parking: &Parking, seen: u32) {
     for _ in 0..SPINS {
-        if shared.generation.load(Ordering::Acquire) != seen {
+        if number(shared.state.load(Ordering::Acquire)) != seen {
             return;
         }
         std::hint::spin_loop();
     }
     loop {
         parking.parked.store(true, Ordering::SeqCst);
-        if shared.generation.load(Ordering::SeqCst) != seen {
+        if number(shared.state.load(Ordering::SeqCst)) != seen {
             parking.parked.store(false, Ordering::SeqCst);
             return;
         }
@@ -272,6 +320,29 @@ mod tests {
                 hits[i].fetch_add(1, Ordering::Relaxed);
             });
             assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn open_regions_end_with_whoever_came_and_leave_no_one_behind() {
+        let team = Team::new(3);
+        for round in 0..2000 {
+            let (inside, entered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            team.run_open(|worker| {
+                inside.fetch_add(1, Ordering::SeqCst);
+                entered.fetch_or(1 << worker.index, Ordering::SeqCst);
+                inside.fetch_sub(1, Ordering::SeqCst);
+            });
+            assert_eq!(inside.load(Ordering::SeqCst), 0, "no member is left in a region that ended");
+            assert_eq!(entered.load(Ordering::SeqCst) & 1, 1, "the caller takes part");
+            if round % 100 == 0 {
+                let everyone = AtomicUsize::new(0);
+                team.run(|worker| {
+                    everyone.fetch_or(1 << worker.index, Ordering::SeqCst);
+                });
+                assert_eq!(everyone.load(Ordering::SeqCst), 0b111);
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
         }
     }
 

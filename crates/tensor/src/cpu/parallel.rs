@@ -101,7 +101,7 @@ pub(super) fn for_pieces(team: &Team, count: usize, grain: usize, work: impl Fn(
         return (0..pieces).for_each(|piece| work(0, range(piece)));
     }
     let next = AtomicUsize::new(0);
-    team.run(|worker| {
+    team.run_open(|worker| {
         loop {
             let piece = next.fetch_add(1, Ordering::Relaxed);
             if piece >= pieces {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!            n: column blocks of panels of NR
-//!          ┌─────┬─────┬─────┐        1. the threads pack B into panels (or B is prepacked); one barrier
+//!          ┌─────┬─────┬─────┐        1. the threads pack B into panels, unless it is packed (or quantise A)
 //!        k │  B  │     │     │        2. every task, taken when a thread is free: for each block of k,
 //!          └─────┴─────┴─────┘           pack the task's rows of A, multiply panel by panel into C,
 //!      k   ┌─────┬─────┬─────┐           and after the last block finish each tile while it is in cache
@@ -35,6 +35,10 @@ fn block_lanes(lanes: usize) -> usize {
 }
 /// Below this many multiply-adds a second thread costs more than it saves.
 const SERIAL: usize = 1 << 17;
+/// Panels of rows of a task, at most.
+const MOST_ROW_PANELS: usize = 8;
+/// Panels of rows that are few enough for every thread to pack all of them.
+const FEW_ROW_PANELS: usize = 10;
 /// Tasks per thread that even out what a busy machine takes from one of them.
 const TASKS_PER_THREAD: usize = 8;
 
@@ -81,11 +85,15 @@ pub fn product(kernels: &CpuKernels, size: Size, a: &Operand, b: &Right, output:
         return;
     }
     let job = Job::new(kernels, size, a, b, output);
-    if size.m * size.n * size.k <= SERIAL {
-        kernels.team.run_alone(|worker| job.region(worker));
-    } else {
-        kernels.team.run(|worker| job.region(worker));
+    let alone = size.m * size.n * size.k <= SERIAL;
+    let run = |phase: &(dyn Fn(Worker) + Sync)| match alone {
+        true => kernels.team.run_alone(phase),
+        false => kernels.team.run_open(phase),
+    };
+    if job.has_preparation() {
+        run(&|worker| job.prepare(worker));
     }
+    run(&|worker| job.compute(worker));
 }
 
 /// Memory that threads write, each its own panels.
@@ -156,7 +164,11 @@ impl<'a> Job<'a> {
         };
         let (rows, block) = (grid.row_panels * MR, block_lanes(lanes));
         let sums = if output.in_place().is_some() { 0 } else { rows * grid.sum_columns(lanes) };
-        let own_panels = if lane == Lane::Quad { MR * lanes } else { rows * block };
+        let own_panels = match lane {
+            Lane::Quad => MR * lanes,
+            _ if grid.row_blocks == 1 => rows * lanes,
+            _ => rows * block,
+        };
         let own_lanes = (own_panels + sums).next_multiple_of(NR);
         let rows = match lane {
             Lane::Quad => int8::Rows::lanes(size, grid.row_blocks * grid.row_panels),
@@ -196,25 +208,82 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn region(&self, worker: Worker) {
-        let own = self.own.0.wrapping_add(worker.index * self.own_lanes);
-        if self.quantize(own) || self.pack() {
-            worker.barrier();
+    fn own(&self, worker: Worker) -> *mut f32 {
+        self.own.0.wrapping_add(worker.index * self.own_lanes)
+    }
+
+    fn has_preparation(&self) -> bool {
+        self.quantized.is_some() || !matches!(self.b, Right::Packed(_, packed) if *packed == self.lane)
+    }
+
+    /// Quantises A, or packs B, together with the other threads.
+    fn prepare(&self, worker: Worker) {
+        match &self.quantized {
+            Some(quantized) => self.quantize(quantized, self.own(worker)),
+            None => self.pack(),
         }
+    }
+
+    /// Takes tasks until none is left.
+    fn compute(&self, worker: Worker) {
+        let own = self.own(worker);
+        let mut is_packed = false;
         while let Some((rows, panels)) = self.grid.task(self.next_task.fetch_add(1, Ordering::Relaxed)) {
+            if self.keeps_rows() && !std::mem::replace(&mut is_packed, true) {
+                (0..=self.last_block()).for_each(|block| self.pack_rows(&rows, block, own));
+            }
             self.task(rows, panels, own);
         }
     }
 
-    /// Quantises A together with the other threads; false when there is nothing to do. `own` is this thread's workspace.
-    fn quantize(&self, own: *mut f32) -> bool {
-        let Some(quantized) = &self.quantized else { return false };
+    /// Whether a thread packs A once for all of its tasks, because all of them are of the same few rows.
+    fn keeps_rows(&self) -> bool {
+        self.quantized.is_none() && self.grid.row_blocks == 1
+    }
+
+    /// Lanes of a block of k.
+    fn lanes(&self, block: usize) -> Range<usize> {
+        let lanes = self.lane.count(self.size.k);
+        let each = block_lanes(lanes);
+        block * each..((block + 1) * each).min(lanes)
+    }
+
+    fn last_block(&self) -> usize {
+        let lanes = self.lane.count(self.size.k);
+        lanes.saturating_sub(1).checked_div(block_lanes(lanes)).unwrap_or(0)
+    }
+
+    /// Where a panel of A lies, with the lanes of a block.
+    fn a_panel(&self, rows: &Range<usize>, panel: usize, block: usize, own: *mut f32) -> *mut f32 {
+        let (lanes, l) = (self.lane.count(self.size.k), self.lanes(block));
+        match &self.quantized {
+            Some(a) => a.panels.0.wrapping_add(((rows.start / MR + panel) * lanes + l.start) * MR),
+            None => {
+                let before = if self.keeps_rows() { self.grid.row_panels * l.start } else { 0 };
+                own.wrapping_add((before + panel * l.len()) * MR)
+            }
+        }
+    }
+
+    /// Packs a block of the rows of A into this thread's workspace `own`.
+    fn pack_rows(&self, rows: &Range<usize>, block: usize, own: *mut f32) {
+        let (lane, l) = (self.lane, self.lanes(block));
+        let k = l.start * lane.width()..(l.end * lane.width()).min(self.size.k);
+        for p in 0..heights(rows).0 {
+            let panel = Panel { pointer: self.a_panel(rows, p, block, own), width: MR, lane };
+            // SAFETY: the workspace is this thread's and has room for all panels.
+            unsafe { pack::pack(self.kernels.path, self.a, panel_rows(rows, p), k.clone(), panel) };
+        }
+    }
+
+    /// Quantises panels of A until none is left. `own` is this thread's workspace.
+    fn quantize(&self, quantized: &int8::Rows, own: *mut f32) {
         let lanes = self.lane.count(self.size.k);
         let row_panels = self.grid.row_panels;
         loop {
             let panel = self.next_panel.fetch_add(1, Ordering::Relaxed);
             if panel >= self.grid.row_blocks * row_panels {
-                return true;
+                return;
             }
             let rows = panel_rows(&self.grid.rows(panel / row_panels), panel % row_panels);
             let target =
@@ -230,18 +299,13 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Packs B together with the other threads; false when that was done before.
-    fn pack(&self) -> bool {
+    /// Packs panels of B until none is left.
+    fn pack(&self) {
         let (Size { n, k, .. }, lane) = (self.size, self.lane);
-        if let Right::Packed(_, packed) = self.b
-            && *packed == lane
-        {
-            return false;
-        }
         loop {
             let panel = self.next_panel.fetch_add(1, Ordering::Relaxed);
             if panel >= n.div_ceil(NR) {
-                return true;
+                return;
             }
             let pointer = self.panels.panel(panel, lane.count(k));
             // SAFETY: the panel number is this thread's alone, and the workspace has room for all panels.
@@ -263,23 +327,13 @@ impl<'a> Job<'a> {
     fn task(&self, rows: Range<usize>, panels: Range<usize>, own: *mut f32) {
         let (Size { n, k, .. }, lane, output) = (self.size, self.lane, self.output);
         let lanes = lane.count(k);
-        let block_lanes = block_lanes(lanes);
         let (count, height) = heights(&rows);
         let sums = own.wrapping_add(self.own_panels);
-        let last_block = lanes.saturating_sub(1).checked_div(block_lanes).unwrap_or(0);
+        let last_block = self.last_block();
         for block in 0..=last_block {
-            let l = block * block_lanes..((block + 1) * block_lanes).min(lanes);
-            let a_panel = |p: usize| match &self.quantized {
-                Some(a) => a.panels.0.wrapping_add(((rows.start / MR + p) * lanes + l.start) * MR),
-                None => own.wrapping_add(p * MR * l.len()),
-            };
-            if self.quantized.is_none() {
-                for p in 0..count {
-                    let k = l.start * lane.width()..(l.end * lane.width()).min(k);
-                    let panel = Panel { pointer: a_panel(p), width: MR, lane };
-                    // SAFETY: the workspace is this thread's and has room for all panels.
-                    unsafe { pack::pack(self.kernels.path, self.a, panel_rows(&rows, p), k, panel) };
-                }
+            let l = self.lanes(block);
+            if self.quantized.is_none() && !self.keeps_rows() {
+                self.pack_rows(&rows, block, own);
             }
             for panel in panels.clone() {
                 let columns = columns(panel, n);
@@ -298,7 +352,7 @@ impl<'a> Job<'a> {
                         rows: rows_of.len(),
                         columns: columns.len(),
                         lanes: l.len(),
-                        a: a_panel(p),
+                        a: self.a_panel(&rows, p, block, own),
                         walk: Walk::Columns(MR),
                         b,
                         b_pitch: NR,
@@ -353,13 +407,16 @@ struct Grid {
 }
 
 impl Grid {
-    /// Rows are cut first, so that a task packs its part of A for all columns; few rows share out the columns.
+    /// Rows are cut first, so that a task packs its part of A for all columns; of few rows only the columns are cut, and
+    /// every thread packs all of A.
     fn new(size: Size, threads: usize) -> Self {
         let (m, n) = (size.m.div_ceil(MR), size.n.div_ceil(NR));
         let tasks = |rows: usize, columns: usize| m.div_ceil(rows) * n.div_ceil(columns);
-        let (mut rows, mut columns) = (m.min(8), n);
+        let is_few = m <= FEW_ROW_PANELS;
+        let (mut rows, mut columns) = (if is_few { m } else { m.min(MOST_ROW_PANELS) }, n);
         let wanted = if threads == 1 { 1 } else { TASKS_PER_THREAD * threads };
-        for (least_rows, least_columns) in [(4, n), (4, 12), (2, 12), (2, 4), (1, 1)] {
+        let least: &[_] = if is_few { &[(m, 1)] } else { &[(4, n), (4, 12), (2, 12), (2, 4), (1, 1)] };
+        for &(least_rows, least_columns) in least {
             while tasks(rows, columns) < wanted && (rows > least_rows || columns > least_columns) {
                 if rows > least_rows { rows = rows.div_ceil(2) } else { columns = columns.div_ceil(2) }
             }
