@@ -2,7 +2,7 @@
 CARGO := cargo
 PYTHON := python3
 
-.PHONY: help quickstart check-tools build fetch test test-long lint docs bench bench-setup
+.PHONY: help quickstart check-tools build fetch test test-clients test-long lint docs bench bench-serve bench-setup
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -22,6 +22,16 @@ fetch: check-tools ## Fetch the model and the tweets that quickstart and tests u
 test: fetch ## Everything the project promises
 	$(CARGO) test --workspace
 	$(PYTHON) -m unittest discover --quiet bench
+	@$(MAKE) --no-print-directory test-clients
+
+clients/.venv/.installed: clients/requirements.txt
+	$(PYTHON) -m venv clients/.venv
+	clients/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r clients/requirements.txt
+	touch $@
+
+test-clients: clients/.venv/.installed fetch ## Clients of others against the server: openai, huggingface_hub, tritonclient, schemathesis
+	$(CARGO) build -p trainyard
+	clients/.venv/bin/python -m unittest discover --quiet clients
 
 test-long: fetch ## The same with thousands of cases for every property, and the ignored ones
 	PROPTEST_CASES=2000 $(CARGO) test --workspace -- --include-ignored
@@ -42,3 +52,6 @@ bench-setup: bench/.venv/.installed
 
 bench: bench-setup fetch ## Peers side by side, ratios in one run (BENCH_ARGS="--only block")
 	bench/.venv/bin/python bench/run.py $(BENCH_ARGS)
+
+bench-serve: bench-setup ## The same for inference and serving; needs ../shared (BENCH_ARGS="--only serve-latency")
+	bench/.venv/bin/python bench/run.py --suite serve $(BENCH_ARGS)

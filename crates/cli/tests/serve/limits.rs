@@ -91,11 +91,13 @@ fn keys_are_needed_everywhere_but_for_probes() {
     classifier(&yard.path("c"));
     yard.write("keys", "# ours\na-long-key\n");
     let serving = Serving::start(yard, &["c", "--api-key-file", "keys"]).ready();
-    for path in ["/info", "/metrics", "/openapi.json", "/v1/models", "/nowhere"] {
+    for path in ["/info", "/metrics", "/openapi.json", "/nowhere"] {
         let reply = serving.get(path);
         reply.refused(401, "unauthorized", &["Bearer"]);
         assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
     }
+    let openai = serving.get("/v1/models");
+    assert_eq!((openai.status, &openai.json()["error"]["code"]), (401, &serde_json::json!("unauthorized")));
     for path in ["/ping", "/health", "/v2/health/live", "/v2/health/ready"] {
         assert_eq!(serving.get(path).status, 200);
     }

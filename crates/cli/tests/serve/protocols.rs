@@ -148,6 +148,10 @@ fn text_embeddings_inference() {
     assert_eq!((&info["max_input_length"], &info["model_dtype"]), (&json!(64), &json!("f32")));
     assert_eq!(info["model_type"]["classifier"]["id2label"]["2"], "up");
     assert_eq!(serving.get("/health").status, 200);
+    // As Hugging Face's client reads it: a list of labels for every text.
+    let lists = serving.post("/", json!({"inputs": "good"})).ok();
+    assert_eq!(lists, json!([labels]));
+    assert_eq!(serving.post("/", json!({"inputs": "good", "parameters": {"top_k": 1}})).ok(), json!([[labels[0]]]));
 
     let serving = Serving::encoder(&[]);
     let vectors = serving.post("/embed", json!({"inputs": ["good", "bad"]})).ok();
@@ -155,6 +159,7 @@ fn text_embeddings_inference() {
     assert!((length - 1.0).abs() < 1e-5, "{length}");
     let longer = serving.post("/embed", json!({"inputs": "good", "normalize": false})).ok();
     assert_ne!(longer[0], vectors[0]);
+    assert_eq!(serving.post("/", json!({"inputs": "good", "normalize": false})).ok(), longer);
 }
 
 #[test]
@@ -183,6 +188,8 @@ fn openai_embeddings() {
     assert_eq!(serving.get("/v1/models").ok()["data"][0]["id"], "e");
     assert_eq!(serving.get("/v1/models/e").ok()["object"], "model");
     assert_eq!(error(serving.get("/v1/models/x"), 404, "model_not_found")["type"], "invalid_request_error");
+    error(serving.get("/v1/completions"), 404, "no_route");
+    error(serving.get("/v1/embeddings"), 405, "method_not_allowed");
 }
 
 #[test]

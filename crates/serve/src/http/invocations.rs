@@ -1,18 +1,16 @@
 //! The body of the Hugging Face inference toolkit, `{"inputs": ..., "parameters": {...}}`, and what answers it.
 
-use model::Pooling;
-use model::scores::ScoreFunction;
-use model::tokenizer::Cut;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::app::Inputs;
+use super::parameters::{LabelForm, Parameters, Side};
 use crate::engine::{Answer, Engine};
 use crate::failure::Failure;
-use crate::input::{Input, InputOptions};
+use crate::input::Input;
 use crate::task::classification::{Label, labels};
-use crate::task::entities::{Aggregation, Entity, entities};
+use crate::task::entities::{Entity, entities};
 use crate::task::{Item, Task, items};
 
 /// A request.
@@ -45,12 +43,7 @@ impl InvocationRequest {
     /// Names a field that changes embeddings and is not supported.
     pub fn into_parts(self) -> Result<(Value, Parameters), Failure> {
         refuse_unsupported(self.prompt_name.as_deref(), self.dimensions.as_ref())?;
-        let parameters = Parameters {
-            normalize: self.parameters.normalize.or(self.normalize),
-            truncate: self.parameters.truncate.or(self.truncate),
-            truncation_direction: self.parameters.truncation_direction.or(self.truncation_direction),
-            ..self.parameters
-        };
+        let parameters = self.parameters.or(self.normalize, self.truncate, self.truncation_direction);
         Ok((self.inputs, parameters))
     }
 }
@@ -67,15 +60,6 @@ pub fn refuse_unsupported(prompt_name: Option<&str>, dimensions: Option<&Value>)
         return Err(Failure::invalid("dimensions", "is not supported; embeddings have all dimensions of their model"));
     }
     Ok(())
-}
-
-/// How the labels of texts are answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LabelForm {
-    /// As transformers' pipelines: the best label, and a list of labels for a single text.
-    Pipeline,
-    /// As Hugging Face's Inference API, whose client reads it: a list for every text, of all labels unless `top_k` says.
-    Lists,
 }
 
 /// What `inputs` may be.
@@ -124,156 +108,6 @@ pub(crate) struct PairSchema {
     text_pair: Option<String>,
 }
 
-/// `parameters`, by transformers' names. An unknown name is an error, not ignored.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Parameters {
-    /// Labels to answer with, the best first; all for null. Without it, the best one alone.
-    #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<u32>, minimum = 1)]
-    top_k: Option<Option<usize>>,
-    /// What turns logits into scores; what the model was trained for where absent.
-    function_to_apply: Option<FunctionName>,
-    /// All labels, as `top_k: null`.
-    return_all_scores: Option<bool>,
-    /// Whether a text that is too long is cut.
-    truncation: Option<Truncation>,
-    /// The same, by the name of other servers.
-    truncate: Option<bool>,
-    /// The end that is cut: `left` or `right`.
-    truncation_direction: Option<Side>,
-    /// Longest sequence in tokens.
-    #[schema(minimum = 1)]
-    max_length: Option<usize>,
-    /// Accepted for transformers' sake; there is no padding here.
-    #[schema(value_type = Option<bool>)]
-    #[allow(dead_code, reason = "accepted and without effect")]
-    padding: Option<Value>,
-    /// How tokens become entities.
-    aggregation_strategy: Option<Aggregation>,
-    /// Labels of tokens to leave out; `O` where absent.
-    ignore_labels: Option<Vec<String>>,
-    /// Control tokens written out in a text become those tokens, as in transformers.
-    allow_special_tokens: Option<bool>,
-    /// How an embedding is made of its tokens.
-    pooling: Option<PoolingName>,
-    /// Whether embeddings have length 1.
-    normalize: Option<bool>,
-}
-
-/// Tells an absent field from a null.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<usize>>, D::Error> {
-    Option::<usize>::deserialize(deserializer).map(Some)
-}
-
-/// Names of the functions.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum FunctionName {
-    Default,
-    Softmax,
-    Sigmoid,
-    None,
-}
-
-/// Whether and how to cut.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
-enum Truncation {
-    Flag(bool),
-    Strategy(Strategy),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum Strategy {
-    LongestFirst,
-    DoNotTruncate,
-}
-
-/// An end of a text.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
-pub enum Side {
-    /// Its beginning.
-    #[serde(rename = "left", alias = "Left")]
-    Left,
-    /// Its end.
-    #[serde(rename = "right", alias = "Right")]
-    Right,
-}
-
-impl From<Side> for Cut {
-    fn from(side: Side) -> Self {
-        match side {
-            Side::Left => Cut::Start,
-            Side::Right => Cut::End,
-        }
-    }
-}
-
-/// Ways to make an embedding of tokens.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum PoolingName {
-    Mean,
-    Cls,
-    None,
-}
-
-impl Parameters {
-    /// How inputs are read.
-    ///
-    /// # Errors
-    /// Names the field that is out of range.
-    pub fn input_options(&self) -> Result<InputOptions, Failure> {
-        if self.max_length == Some(0) {
-            return Err(Failure::invalid("parameters.max_length", "must be at least 1"));
-        }
-        let truncation = self.truncation.map(|truncation| match truncation {
-            Truncation::Flag(cut) => cut,
-            Truncation::Strategy(strategy) => strategy == Strategy::LongestFirst,
-        });
-        let pooling = self.pooling.map(|name| match name {
-            PoolingName::Mean => Pooling::Mean,
-            PoolingName::Cls => Pooling::Cls,
-            PoolingName::None => Pooling::Tokens,
-        });
-        let normalize = match (self.normalize, pooling) {
-            // The tokens' own states, as transformers gives them.
-            (None, Some(Pooling::Tokens)) => Some(false),
-            (normalize, _) => normalize,
-        };
-        Ok(InputOptions {
-            truncate: truncation.or(self.truncate),
-            cut: self.truncation_direction.map(Cut::from).unwrap_or_default(),
-            max_tokens: self.max_length,
-            allow_special_tokens: self.allow_special_tokens.unwrap_or(false),
-            pooling,
-            normalize,
-        })
-    }
-
-    /// Labels of an answer: how many, and whether that was asked for, which makes an answer a list of labels.
-    fn labels_wanted(&self, form: LabelForm) -> Result<(usize, bool), Failure> {
-        match (self.top_k, self.return_all_scores) {
-            (Some(Some(0)), _) => Err(Failure::invalid("parameters.top_k", "must be at least 1, or null for all")),
-            (Some(top_k), _) => Ok((top_k.unwrap_or(usize::MAX), true)),
-            (None, Some(true)) => Ok((usize::MAX, true)),
-            (None, _) if form == LabelForm::Lists => Ok((usize::MAX, true)),
-            (None, _) => Ok((1, false)),
-        }
-    }
-
-    fn function(&self) -> Option<ScoreFunction> {
-        match self.function_to_apply? {
-            FunctionName::Default => None,
-            FunctionName::Softmax => Some(ScoreFunction::Softmax),
-            FunctionName::Sigmoid => Some(ScoreFunction::Sigmoid),
-            FunctionName::None => Some(ScoreFunction::None),
-        }
-    }
-}
-
 /// The inputs in a value of `inputs`: each one read on its own, so that a bad one is its own failure.
 ///
 /// # Errors
@@ -306,7 +140,9 @@ fn input_of(value: Value, field: &str) -> Result<Input, Failure> {
                 Some(_) => return Err(Failure::invalid(format!("{field}.text_pair"), "must be a string")),
             };
             match pair.keys().next() {
-                Some(other) => Err(Failure::invalid(format!("{field}.{other}"), "is not known; `text` and `text_pair` are")),
+                Some(other) => {
+                    Err(Failure::invalid(format!("{field}.{other}"), "is not known; `text` and `text_pair` are"))
+                }
                 None => Ok(Input { text, pair: second }),
             }
         }
@@ -379,7 +215,7 @@ pub fn response_of(
             Ok(InvocationResponse::EntityLists(lists))
         }
         Task::FeatureExtraction => {
-            if matches!(parameters.pooling, Some(PoolingName::None)) {
+            if parameters.wants_tokens() {
                 let of = |answer: Answer| answer.rows.iter().map(<[f32]>::to_vec).collect();
                 let states = items(answers.into_iter().map(|answer| answer.map(of)).collect())?;
                 return Ok(InvocationResponse::TokenEmbeddings(states));
@@ -418,7 +254,8 @@ mod tests {
     fn embedding_options_may_stand_beside_the_parameters() {
         let request = json!({"inputs": "a", "normalize": false, "truncate": true, "parameters": {"normalize": true}});
         let (_, parameters) = parse(request).unwrap().into_parts().unwrap();
-        assert_eq!((parameters.normalize, parameters.truncate), (Some(true), Some(true)));
+        let options = parameters.input_options().unwrap();
+        assert_eq!((options.normalize, options.truncate), (Some(true), Some(true)));
         for (field, value) in [("prompt_name", json!("query")), ("dimensions", json!(64))] {
             let error = parse(json!({"inputs": "a", field: value})).unwrap().into_parts().unwrap_err();
             assert_eq!(error.field.as_deref(), Some(field));
@@ -427,7 +264,8 @@ mod tests {
 
     #[test]
     fn parameters_have_transformers_names_and_unknown_ones_are_refused() {
-        let request = parse(json!({"inputs": "a", "parameters": {"top_k": null, "truncation": "longest_first"}})).unwrap();
+        let request =
+            parse(json!({"inputs": "a", "parameters": {"top_k": null, "truncation": "longest_first"}})).unwrap();
         assert_eq!(request.parameters.labels_wanted(LabelForm::Pipeline).unwrap(), (usize::MAX, true));
         assert_eq!(request.parameters.input_options().unwrap().truncate, Some(true));
         let plain = parse(json!({"inputs": "a"})).unwrap();
@@ -437,6 +275,9 @@ mod tests {
         assert!(error.message.contains("topk") && error.message.contains("top_k"), "{error}");
         assert_eq!(parse(json!({"parameters": {}})).unwrap_err().field.as_deref(), Some("inputs"));
         let zero = parse(json!({"inputs": "a", "parameters": {"top_k": 0}})).unwrap();
-        assert_eq!(zero.parameters.labels_wanted(LabelForm::Pipeline).unwrap_err().field.as_deref(), Some("parameters.top_k"));
+        assert_eq!(
+            zero.parameters.labels_wanted(LabelForm::Pipeline).unwrap_err().field.as_deref(),
+            Some("parameters.top_k")
+        );
     }
 }

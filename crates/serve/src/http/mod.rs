@@ -4,11 +4,13 @@ pub mod app;
 mod auth;
 mod body;
 mod content;
+mod document;
 mod formats;
 mod invocations;
 mod kserve;
 mod observe;
 mod openai;
+mod parameters;
 mod sagemaker;
 mod tei;
 
@@ -18,7 +20,6 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::OpenApi;
 use utoipa::{IntoResponses, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -132,18 +133,10 @@ fn failed(failure: &Failure, mut response: Response) -> Response {
     response
 }
 
-#[derive(utoipa::OpenApi)]
-#[openapi(
-    info(title = "Trainyard", description = "Encoders over HTTP: SageMaker, Hugging Face, text-embeddings-inference, \
-        OpenAI and KServe v2 over one scheduler."),
-    components(schemas(ErrorBody, openai::OpenAiError, openai::OpenAiErrorBody))
-)]
-struct Document;
-
 /// All routes of a server.
 pub fn router(app: Arc<App>) -> Router {
     let (router, document) = routes().split_for_parts();
-    let document = serde_json::to_string(&document).unwrap_or_default();
+    let document = document::finished(document, !app.options.api_keys.is_empty());
     let json = |text: String| ([(header::CONTENT_TYPE, "application/json")], text).into_response();
     router
         .route("/openapi.json", axum::routing::get(move || std::future::ready(json(document.clone()))))
@@ -153,13 +146,8 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The OpenAPI document.
-pub fn openapi() -> OpenApi {
-    routes().into_openapi()
-}
-
 fn routes() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::with_openapi(Document::openapi())
+    OpenApiRouter::with_openapi(document::Document::openapi())
         .routes(routes!(sagemaker::ping))
         .routes(routes!(sagemaker::invocations))
         .routes(routes!(sagemaker::list_models, sagemaker::load_model))

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Kind};
 use crate::scheduler::panic_message;
 
 /// Routes that answer without a key: probes have none.
-const OPEN_ROUTES: [&str; 4] = ["/ping", "/health", "/v2/health/live", "/v2/health/ready"];
+pub const OPEN_ROUTES: [&str; 4] = ["/ping", "/health", "/v2/health/live", "/v2/health/ready"];
 
 /// Counts a request while it is being answered, however that ends.
 struct InFlight(Arc<App>);

@@ -15,7 +15,8 @@ use super::app::{App, Arrival};
 use super::body;
 use super::content::Content;
 use super::formats::{self, Decoded};
-use super::invocations::{InvocationRequest, InvocationResponse, LabelForm, response_of};
+use super::invocations::{InvocationRequest, InvocationResponse, response_of};
+use super::parameters::LabelForm;
 use crate::failure::{ErrorBody, Failure, Kind};
 use crate::options::{ModelSpec, MultiModel};
 use crate::python;
@@ -54,7 +55,9 @@ pub async fn invocations(
     request: Request,
 ) -> Result<Response, Failure> {
     let name = match request.headers().get(TARGET_MODEL) {
-        Some(name) => Some(name.to_str().map_err(|_| Failure::invalid(TARGET_MODEL.as_str(), "is not text"))?.to_owned()),
+        Some(name) => {
+            Some(name.to_str().map_err(|_| Failure::invalid(TARGET_MODEL.as_str(), "is not text"))?.to_owned())
+        }
         None => None,
     };
     invoke(&app, &arrival, name.as_deref(), request, LabelForm::Pipeline).await
@@ -148,12 +151,15 @@ async fn around_the_engine(
     let accept = request.accept.clone();
     let value = handler.input(request).await.map_err(handler_failure)?;
     let request: InvocationRequest = serde_json::from_value(value).map_err(|error| {
-        let text = format!("input_fn must return {{\"inputs\": ..., \"parameters\": ...}} for the built-in model: {error}");
+        let text =
+            format!("input_fn must return {{\"inputs\": ..., \"parameters\": ...}} for the built-in model: {error}");
         Failure::new(Kind::HandlerFailed, text)
     })?;
     let response = answer(app, arrival, served, formats::request(request)?, form).await?;
     let value = serde_json::to_value(response).map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
-    handler_response(handler.output(&value, accept, handler_headers(headers), arrival.deadline).await.map_err(handler_failure)?)
+    handler_response(
+        handler.output(&value, accept, handler_headers(headers), arrival.deadline).await.map_err(handler_failure)?,
+    )
 }
 
 fn handler_request(app: &App, arrival: &Arrival, headers: &HeaderMap, body: Bytes) -> python::Request {

@@ -13,7 +13,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::app::{App, Arrival, Inputs};
-use super::invocations::{LabelForm, Side, inputs_of, refuse_unsupported};
+use super::invocations::{inputs_of, refuse_unsupported};
+use super::parameters::{LabelForm, Side};
 use super::{body, sagemaker};
 use crate::failure::{ErrorBody, Failure};
 use crate::input::{Input, InputOptions};

@@ -114,7 +114,10 @@ pub async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Res
 #[utoipa::path(get, path = "/v2/models/{name}/versions/{version}", tag = "KServe v2",
     params(("name" = String, Path, description = "Name of a model"), ("version" = String, Path, description = "1")),
     responses((status = 200, description = "The model", body = ModelMetadata), super::Failures))]
-pub async fn model_version(app: State<Arc<App>>, Path((name, version)): Path<(String, String)>) -> Result<Response, Failure> {
+pub async fn model_version(
+    app: State<Arc<App>>,
+    Path((name, version)): Path<(String, String)>,
+) -> Result<Response, Failure> {
     check_version(&version)?;
     model(app, Path(name)).await
 }
@@ -132,7 +135,10 @@ pub async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<String>) 
 #[utoipa::path(get, path = "/v2/models/{name}/versions/{version}/ready", tag = "KServe v2",
     params(("name" = String, Path, description = "Name of a model"), ("version" = String, Path, description = "1")),
     responses((status = 200, description = "Ready", body = Ready), super::Failures))]
-pub async fn version_ready(app: State<Arc<App>>, Path((name, version)): Path<(String, String)>) -> Result<Response, Failure> {
+pub async fn version_ready(
+    app: State<Arc<App>>,
+    Path((name, version)): Path<(String, String)>,
+) -> Result<Response, Failure> {
     check_version(&version)?;
     model_ready(app, Path(name)).await
 }
@@ -183,7 +189,8 @@ pub async fn infer(
     let mut bytes = serde_json::to_vec(&response).map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     let length = HeaderValue::from(bytes.len());
     bytes.extend(binary);
-    let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")), (HEADER_LENGTH, length)];
+    let headers =
+        [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")), (HEADER_LENGTH, length)];
     Ok((headers, bytes).into_response())
 }
 
@@ -206,7 +213,10 @@ fn check_version(version: &str) -> Result<(), Failure> {
     if version == VERSION {
         return Ok(());
     }
-    Err(Failure::new(Kind::NoModel, format!("there is no version `{version}`; every model has version {VERSION} alone")))
+    Err(Failure::new(
+        Kind::NoModel,
+        format!("there is no version `{version}`; every model has version {VERSION} alone"),
+    ))
 }
 
 fn outputs(engine: &Engine, texts: &[String], answers: &[Result<Answer, Failure>]) -> Vec<Output> {

@@ -212,7 +212,10 @@ impl InferRequest {
 impl InputTensor {
     fn texts(&self, field: &str, rest: &mut &[u8]) -> Result<Vec<String>, Failure> {
         if self.datatype != "BYTES" {
-            return Err(Failure::invalid(format!("{field}.datatype"), format!("is `{}`; texts are BYTES", self.datatype)));
+            return Err(Failure::invalid(
+                format!("{field}.datatype"),
+                format!("is `{}`; texts are BYTES", self.datatype),
+            ));
         }
         let texts = match (self.parameters.get("binary_data_size"), &self.data) {
             (Some(size), None) => {
@@ -248,12 +251,11 @@ impl InputTensor {
 fn binary_texts(mut bytes: &[u8], field: &str) -> Result<Vec<String>, Failure> {
     let mut texts = Vec::new();
     while !bytes.is_empty() {
-        let parts = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
-            rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
-        });
-        let (text, rest) = parts.ok_or_else(|| {
-            Failure::invalid(field, format!("holds text {} that ends behind the data", texts.len()))
-        })?;
+        let parts = bytes
+            .split_first_chunk::<4>()
+            .and_then(|(length, rest)| rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?));
+        let (text, rest) = parts
+            .ok_or_else(|| Failure::invalid(field, format!("holds text {} that ends behind the data", texts.len())))?;
         let text = std::str::from_utf8(text).map_err(|error| {
             let problem = format!("holds text {} that is not UTF-8 at byte {}", texts.len(), error.valid_up_to());
             Failure { kind: Kind::NotUtf8, ..Failure::invalid(field, problem) }
