@@ -205,3 +205,22 @@ fn eval_says_how_many_texts_were_cut() {
     let ran = yard.run(&["eval", "runs/job", "long.tsv"]).ok();
     assert!(ran.stderr.contains("note: 1 of 2 texts was cut to 64 tokens"), "{}", ran.stderr);
 }
+
+#[test]
+fn each_type_of_arithmetic_measures_nearly_what_f32_measures() {
+    let yard = Yard::trained();
+    let eval = |dtype: &str| yard.run(&["eval", "runs/job", "validation.tsv", "--dtype", dtype, "--json"]).object();
+    let score = |dtype: &str| {
+        let results = results(yard.run(&["predict", "runs/job", UP, "--dtype", dtype, "--json"]));
+        results[0]["labels"][0]["score"].as_f64().unwrap()
+    };
+    let exact = eval("f32");
+    for dtype in ["bf16", "int8"] {
+        let (loss, exact_loss) = (eval(dtype)["loss"].as_f64().unwrap(), exact["loss"].as_f64().unwrap());
+        assert!(loss != exact_loss && (loss - exact_loss).abs() < 0.02, "{dtype}: {loss} for {exact_loss}");
+        assert!((score(dtype) - score("f32")).abs() < 0.02, "{dtype}");
+    }
+    let refused = yard.run(&["eval", "runs/job", "validation.tsv", "--dtype", "fp16"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("f32, bf16 and int8"), "{}", refused.stderr);
+}

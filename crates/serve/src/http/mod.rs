@@ -6,6 +6,7 @@ mod body;
 mod content;
 mod document;
 mod formats;
+mod hostile;
 mod invocations;
 mod kserve;
 mod observe;
@@ -27,6 +28,7 @@ use utoipa_axum::routes;
 use crate::failure::{ErrorBody, Failure, Kind};
 use app::App;
 pub use auth::{ApiKeys, KeyFileError};
+pub use hostile::read_everywhere;
 pub use sagemaker::reload;
 
 /// The failures that any route may answer with, for the OpenAPI document.

@@ -20,7 +20,8 @@ use crate::input::InputOptions;
 use crate::task::Task;
 use crate::task::classification::function_of;
 use crate::task::entities::{Aggregation, entities};
-use tensors::{InferRequest, InferResponse, Output};
+pub(super) use tensors::InferRequest;
+use tensors::{InferResponse, Output};
 
 /// The only version of every model.
 const VERSION: &str = "1";
