@@ -96,6 +96,14 @@ pub struct ModelConfig {
     raw: Map<String, Value>,
 }
 
+impl ModelConfig {
+    /// Whether `problem_type` stands in the file. Without it a single output is trained as a number and, as transformers
+    /// does it, answered as a probability.
+    pub fn names_problem(&self) -> bool {
+        self.raw.get("problem_type").is_some_and(Value::is_string)
+    }
+}
+
 /// Why a `config.json` cannot be used. Messages name the key.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {

@@ -129,6 +129,8 @@ pub struct Failure {
     pub place: Option<Place>,
     /// Seconds after which another try makes sense.
     pub retry_after: Option<u32>,
+    /// A status that a handler asked for instead of its kind's.
+    pub own_status: Option<u16>,
 }
 
 /// A place in a body. Lines and columns count from 1, bytes from 0.
@@ -148,18 +150,25 @@ pub enum Place {
 impl Failure {
     /// A failure without a place.
     pub fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), field: None, place: None, retry_after: None }
+        Self {
+            kind,
+            message: printable(message.into(), MOST_MESSAGE),
+            field: None,
+            place: None,
+            retry_after: None,
+            own_status: None,
+        }
     }
 
     /// A field's value is wrong.
     pub fn invalid(field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
-        let field = field.into();
+        let field = printable(Cow::Owned(field.into()), MOST_FIELD).into_owned();
         Self::new(Kind::Invalid, format!("`{field}` {problem}")).in_field(field)
     }
 
     /// The same, of a named field.
     pub fn in_field(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(field.into());
+        self.field = Some(printable(Cow::Owned(field.into()), MOST_FIELD).into_owned());
         self
     }
 
@@ -175,12 +184,20 @@ impl Failure {
         self
     }
 
+    /// The same under another status.
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.own_status = Some(status);
+        self
+    }
+
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        self.own_status.unwrap_or_else(|| self.kind.status())
+    }
+
     /// The same for an input of which only the position in its list is known.
-    pub fn in_input(self, index: Option<usize>) -> Self {
-        match (index, &self.field) {
-            (Some(index), None) => self.in_field(format!("inputs[{index}]")),
-            _ => self,
-        }
+    pub fn in_input(self, list: &str, index: usize) -> Self {
+        if self.field.is_some() { self } else { self.in_field(format!("{list}[{index}]")) }
     }
 
     /// The JSON of a response.
@@ -193,6 +210,24 @@ impl Failure {
         let error_type = self.kind.code().into();
         ErrorBody { error: self.message.to_string(), error_type, field: self.field.clone(), line, column, byte }
     }
+}
+
+/// Characters of a message; of what a client sent, no more is told back to it and to the log.
+const MOST_MESSAGE: usize = 1000;
+/// Characters of a field's path.
+const MOST_FIELD: usize = 200;
+
+/// A text on one line: control characters escaped, and cut where it is long.
+fn printable(text: Cow<'static, str>, most: usize) -> Cow<'static, str> {
+    if text.len() <= most && !text.chars().any(char::is_control) {
+        return text;
+    }
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let mut printable: String = text.chars().take(most).map(escaped).collect();
+    if text.chars().nth(most).is_some() {
+        printable.push('…');
+    }
+    Cow::Owned(printable)
 }
 
 /// What every failed request gets, and in a list every input that failed.
@@ -235,10 +270,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_sent_is_told_back_on_one_line_and_in_part() {
+        let failure =
+            Failure::invalid(format!("a\n{}", "x".repeat(5_000_000)), format!("is `{}`", "y".repeat(3_000_000)));
+        assert!(failure.message.starts_with("`a\\nxxx") && failure.message.ends_with('…'));
+        assert!(failure.message.len() < 1100 && failure.field.unwrap().len() < 300);
+        assert_eq!(Failure::new(Kind::NoModel, "é\u{1b}[2J").message, "é\\u{1b}[2J");
+    }
+
+    #[test]
     fn an_input_is_named_by_its_position_unless_its_field_is_known() {
-        let failure = Failure::new(Kind::TooManyTokens, "513 tokens").in_input(Some(3));
+        let failure = Failure::new(Kind::TooManyTokens, "513 tokens").in_input("inputs", 3);
         assert_eq!(failure.field.as_deref(), Some("inputs[3]"));
-        let named = Failure::invalid("inputs[1].text", "is missing").in_input(Some(1));
+        let named = Failure::invalid("inputs[1].text", "is missing").in_input("inputs", 1);
         assert_eq!(named.field.as_deref(), Some("inputs[1].text"));
     }
 }

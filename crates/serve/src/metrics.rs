@@ -51,7 +51,7 @@ pub struct Metrics {
     batch_size: Family<ModelLabels, Histogram, Seconds>,
     queued: Family<ModelLabels, Gauge>,
     cancelled: Family<ModelLabels, Counter>,
-    worker_restarts: Family<ModelLabels, Gauge>,
+    worker_restarts: Family<ModelLabels, Counter>,
 }
 
 /// 0.1 ms to 26 s.
@@ -136,7 +136,8 @@ impl Metrics {
 
     /// Restarts of a model's workers so far.
     pub fn restarts(&self, model: &str, restarts: u64) {
-        self.worker_restarts.get_or_create(&ModelLabels { model: model.into() }).set(restarts as i64);
+        let counter = self.worker_restarts.get_or_create(&ModelLabels { model: model.into() });
+        counter.inc_by(restarts.saturating_sub(counter.get()));
     }
 
     /// The text of `/metrics`.

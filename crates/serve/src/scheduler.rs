@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -96,10 +95,9 @@ pub struct BatchReport {
     pub waited_seconds: Vec<f64>,
 }
 
-/// A queue and the runners that empty it. Dropping it lets queued work finish.
+/// A queue and the runners that empty it. Dropping it lets queued work finish, and does not wait for that.
 pub struct Scheduler<R: Runner> {
     shared: Arc<Shared<R>>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared<R: Runner> {
@@ -133,11 +131,11 @@ impl<R: Runner> Scheduler<R> {
     {
         let queue = Mutex::new(Queue { tickets: VecDeque::new(), open: true });
         let shared = Arc::new(Shared { queue, arrived: Condvar::new(), limits, observer });
-        let mut scheduler = Self { shared, threads: Vec::new() };
+        let scheduler = Self { shared };
         for (index, maker) in makers.into_iter().enumerate() {
             let shared = scheduler.shared.clone();
             let thread = std::thread::Builder::new().name(format!("runner-{index}"));
-            scheduler.threads.push(thread.spawn(move || shared.serve(maker()))?);
+            thread.spawn(move || shared.serve(maker()))?;
         }
         Ok(scheduler)
     }
@@ -178,10 +176,6 @@ impl<R: Runner> Drop for Scheduler<R> {
     fn drop(&mut self) {
         self.shared.lock().open = false;
         self.shared.arrived.notify_all();
-        for thread in self.threads.drain(..) {
-            // A runner's panics are caught, so the thread ends without one.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! `trainyard serve`
 
+mod values;
+
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,17 +12,23 @@ use anyhow::Context;
 use model::InferenceDtype;
 use serve::engine::EngineOptions;
 use serve::http::ApiKeys;
-use serve::options::{ModelSpec, MultiModel, Options, PythonOptions, RequestLimits, Tls};
+use serve::options::{ModelSpec, MultiModel, Options, PythonOptions, RequestLimits};
 use serve::server::{Event, Server, hangups, reload_all, stop_signal};
-use serve::task::Task;
+use tokio::sync::Semaphore;
 
 use super::Threads;
 use crate::exit::Refused;
+use values::{MOST_BODY_BYTES, accept, seconds, tls_of, up_to, variable, without_empty_variable};
 
 /// The container contract's directory.
 const BASE_DIR: &str = "/opt/ml";
+/// What asks for the multi-model API in a SageMaker container.
+const MULTI_MODEL: &str = "SAGEMAKER_MULTI_MODEL";
+/// For threads that are busy with something nobody waits for any more, such as a model that is still loading.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args)]
+#[command(mut_args(without_empty_variable))]
 pub struct Args {
     /// Models to serve: model directory, run directory, model.tar.gz or hf:org/name, each with NAME= before it if it should
     /// have another name. The first one answers routes that name no model. Without any, what a SageMaker container has in
@@ -33,8 +41,9 @@ pub struct Args {
     /// Port to listen on; 0 for any that is free
     #[arg(long, env = "SAGEMAKER_BIND_TO_PORT", default_value_t = 8080)]
     port: u16,
-    /// What /invocations answers when anything is accepted
-    #[arg(long, value_name = "TYPE", env = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT")]
+    /// What /invocations answers when anything is accepted: application/json, application/jsonlines or text/csv; Python
+    /// handlers get text/plain and application/x-npy too
+    #[arg(long, value_name = "TYPE", value_parser = accept, env = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT")]
     default_accept: Option<String>,
 
     /// Arithmetic and storage: f32, bf16 or int8
@@ -46,29 +55,30 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Engine")]
     teams: u16,
     /// Tokens of a batch; a batch is what waits when a team is free, up to this
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one, help_heading = "Engine")]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = up_to::<{ 1 << 24 }>, help_heading = "Engine")]
     max_batch_tokens: usize,
     /// Cut texts that are too long, where a request does not say; else they are refused
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set, help_heading = "Engine")]
     auto_truncate: bool,
-    /// Refuse models for another task: text-classification, token-classification or feature-extraction
+    /// Refuse models for another task than text-classification, token-classification or feature-extraction; models with
+    /// Python handlers may be for any
     #[arg(long, env = "HF_TASK", help_heading = "Engine")]
-    task: Option<Task>,
+    task: Option<String>,
 
     /// Inputs that may wait for a batch; more get 429
-    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = at_least_one, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = up_to::<{ 1 << 24 }>, help_heading = "Limits")]
     max_queue: usize,
-    /// Inputs of a request; more get 422
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one, help_heading = "Limits")]
+    /// Inputs of a request; more get 422. Lowered to --max-queue, which could never hold more
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = up_to::<{ 1 << 20 }>, help_heading = "Limits")]
     max_inputs: usize,
     /// Bytes of a body; more get 413 [default: 6 MiB, or SAGEMAKER_MAX_PAYLOAD_IN_MB]
-    #[arg(long, value_name = "BYTES", value_parser = at_least_one, help_heading = "Limits")]
+    #[arg(long, value_name = "BYTES", value_parser = up_to::<MOST_BODY_BYTES>, help_heading = "Limits")]
     max_body_bytes: Option<usize>,
     /// Seconds from a request's arrival to its answer; later it gets 504
     #[arg(long, value_name = "SECONDS", env = "SAGEMAKER_MODEL_SERVER_TIMEOUT", default_value_t = 60.0, value_parser = seconds, help_heading = "Limits")]
     timeout: f64,
     /// Connections at a time; more wait to be accepted
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = at_least_one, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = up_to::<{ Semaphore::MAX_PERMITS }>, help_heading = "Limits")]
     max_connections: usize,
     /// Seconds a connection has to send a request's head, and may idle
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds, help_heading = "Limits")]
@@ -85,13 +95,15 @@ pub struct Args {
     tls: Option<String>,
 
     /// Let models be loaded and unloaded over HTTP (POST and DELETE /models)
-    #[arg(long, env = "SAGEMAKER_MULTI_MODEL", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL", help_heading = "Multi-model")]
+    #[arg(long, env = MULTI_MODEL, num_args = 0..=1, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL", help_heading = "Multi-model")]
     multi_model: bool,
     /// Load models from below this directory only
     #[arg(long, value_name = "DIR", default_value = "/opt/ml/models", help_heading = "Multi-model")]
     model_root: PathBuf,
-    /// Bytes that all models may take together; more get 507 [default: what the machine has free]
-    #[arg(long, value_name = "BYTES", help_heading = "Multi-model")]
+    /// Bytes that all models may take in memory together; loading more over HTTP gets 507. A model takes 1.3 times its weights
+    /// in the type of --dtype, one with Python handlers all of its files in each worker; a reload takes one more model while it
+    /// lasts [default: what is free on the machine and in its control group]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Multi-model")]
     model_memory: Option<u64>,
 
     /// The script with a model's own handlers, in its code/ directory
@@ -107,10 +119,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "python3", help_heading = "Python handlers")]
     python: PathBuf,
     /// Worker processes of a model
-    #[arg(long, value_name = "N", env = "SAGEMAKER_MODEL_SERVER_WORKERS", default_value_t = 1, value_parser = at_least_one, help_heading = "Python handlers")]
+    #[arg(long, value_name = "N", env = "SAGEMAKER_MODEL_SERVER_WORKERS", default_value_t = 1, value_parser = up_to::<256>, help_heading = "Python handlers")]
     workers: usize,
     /// Bytes of address space of a worker
-    #[arg(long, value_name = "BYTES", help_heading = "Python handlers")]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Python handlers")]
     worker_memory: Option<u64>,
     /// Seconds for a worker to import its script and load its model
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds, help_heading = "Python handlers")]
@@ -138,21 +150,6 @@ enum LogFormat {
     Json,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".into()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 1e6 => Ok(seconds),
-        _ => Err("must be a number of seconds above 0".into()),
-    }
-}
-
 /// The word that `sagemaker` containers are started with.
 const CONTAINER_COMMAND: &str = "serve";
 
@@ -161,7 +158,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = options_of(args)?;
     warn_if_open(&options);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("http").build();
-    runtime.context("cannot start threads")?.block_on(async {
+    let runtime = runtime.context("cannot start threads")?;
+    let result = runtime.block_on(async {
         let server = Server::bind(options).await?;
         let app = server.app();
         tokio::spawn(hangups(move || {
@@ -169,7 +167,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             async move { reload_all(&app).await }
         }));
         server.run(stop_signal, tell).await
-    })?;
+    });
+    runtime.shutdown_timeout(LAST_WAIT);
+    result?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -195,10 +195,11 @@ fn start_log(args: &Args) -> anyhow::Result<()> {
 fn options_of(args: Args) -> anyhow::Result<Options> {
     let threads = args.threads.count().unwrap_or_else(tensor::physical_cores);
     let (host, models) = host_and_models(&args)?;
+    let multi_model = args.multi_model.then(|| multi_model_of(&args));
     let api_keys = args.api_key_file.as_deref().map(ApiKeys::read).transpose();
     let limits = RequestLimits {
         body_bytes: body_limit(args.max_body_bytes)?,
-        inputs: args.max_inputs,
+        inputs: inputs_limit(args.max_inputs, args.max_queue),
         timeout: Duration::from_secs_f64(args.timeout),
         connections: args.max_connections,
         header_timeout: Duration::from_secs_f64(args.header_timeout),
@@ -218,7 +219,7 @@ fn options_of(args: Args) -> anyhow::Result<Options> {
         workers: args.workers,
         start_timeout: Duration::from_secs_f64(args.worker_start_timeout),
         memory: args.worker_memory,
-        environments: args.environments.unwrap_or_else(default_environments),
+        environments: args.environments.unwrap_or_else(PythonOptions::default_environments),
     };
     Ok(Options {
         host,
@@ -228,17 +229,37 @@ fn options_of(args: Args) -> anyhow::Result<Options> {
         limits,
         api_keys: api_keys.map_err(|error| Refused(error.to_string()))?.unwrap_or_default(),
         tls: args.tls.as_deref().map(tls_of).transpose()?,
-        multi_model: args.multi_model.then_some(MultiModel { root: args.model_root, memory: args.model_memory }),
+        multi_model,
         default_accept: args.default_accept,
         task: args.task,
         python,
-        otlp_endpoint: args.otlp_endpoint.filter(|endpoint| !endpoint.is_empty()),
+        otlp_endpoint: args.otlp_endpoint,
     })
+}
+
+fn multi_model_of(args: &Args) -> MultiModel {
+    // What a SageMaker endpoint starts: its network is its own, and nobody there has a key.
+    let by_container = variable(MULTI_MODEL).is_some_and(|value| value == "true");
+    let trusted_network = by_container && named(args).is_empty() && args.host.is_none() && args.api_key_file.is_none();
+    MultiModel { root: args.model_root.clone(), memory: args.model_memory, trusted_network }
+}
+
+/// A request of more inputs than can ever wait would be told to try again for ever.
+fn inputs_limit(inputs: usize, queue: usize) -> usize {
+    if inputs > queue {
+        tracing::warn!("--max-inputs is {queue} instead of {inputs}: --max-queue holds no more");
+    }
+    inputs.min(queue)
+}
+
+/// The models that were named.
+fn named(args: &Args) -> Vec<&String> {
+    args.models.iter().filter(|model| *model != CONTAINER_COMMAND).collect()
 }
 
 /// Where to listen and what to serve. Without a model it is the container contract: its directory, all addresses.
 fn host_and_models(args: &Args) -> anyhow::Result<(IpAddr, Vec<ModelSpec>)> {
-    let named: Vec<&String> = args.models.iter().filter(|model| *model != CONTAINER_COMMAND).collect();
+    let named = named(args);
     if !named.is_empty() {
         let models = named.into_iter().map(|model| spec_of(model)).collect::<Result<_, _>>()?;
         return Ok((args.host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), models));
@@ -247,65 +268,57 @@ fn host_and_models(args: &Args) -> anyhow::Result<(IpAddr, Vec<ModelSpec>)> {
     if args.multi_model {
         return Ok((host, Vec::new()));
     }
-    let base = std::env::var_os("SAGEMAKER_BASE_DIR").map_or_else(|| PathBuf::from(BASE_DIR), PathBuf::from);
+    let base = variable("SAGEMAKER_BASE_DIR").map_or_else(|| PathBuf::from(BASE_DIR), PathBuf::from);
     let source = base.join("model");
     if !source.is_dir() {
         let text =
             format!("name a model to serve, or put one into {} as a SageMaker container has it", source.display());
         return Err(Refused(text).into());
     }
-    Ok((host, vec![ModelSpec { name: "model".into(), source: source.display().to_string() }]))
+    Ok((host, vec![spec_named("model", source.display().to_string())?]))
 }
 
 fn spec_of(text: &str) -> Result<ModelSpec, Refused> {
-    // A path may hold a `=`; a name holds no slash.
+    // A path may hold a `=`; what stands before the first slash in one is no name.
     match text.split_once('=').filter(|(name, _)| !name.contains('/')) {
         Some((name, source)) if name.is_empty() || source.is_empty() => {
             Err(Refused(format!("`{text}`: give NAME=MODEL, both of them")))
         }
-        Some((name, source)) => Ok(ModelSpec { name: name.into(), source: source.into() }),
-        None => Ok(ModelSpec { name: name_of(text), source: text.into() }),
+        Some((name, source)) => spec_named(name, source),
+        None => spec_named(&name_of(text), text),
     }
 }
 
-/// The last part of a path that says something: `runs/tweets/model.tar.gz` is `tweets`.
+fn spec_named(name: &str, source: impl Into<String>) -> Result<ModelSpec, Refused> {
+    ModelSpec::new(name, source).map_err(|error| Refused(format!("the name `{name}` of a model {error}")))
+}
+
+/// The last part of a path that says something, with dashes for what no name has: `runs/my tweets/model.tar.gz` is
+/// `my-tweets`.
 fn name_of(source: &str) -> String {
     let trimmed = source.trim_end_matches('/');
     let parts: Vec<&str> = trimmed.strip_prefix("hf:").unwrap_or(trimmed).split('/').collect();
     let bare = |part: &&str| part.trim_end_matches(".tgz").trim_end_matches(".tar.gz").to_string();
     let mut names = parts.iter().rev().map(bare).filter(|name| !["", ".", ".."].contains(&name.as_str()));
     let last = names.next().unwrap_or_else(|| "model".into());
-    if last == "model" { names.next().unwrap_or(last) } else { last }
+    let name = if last == "model" { names.next().unwrap_or(last) } else { last };
+    let in_a_name = |c: char| ModelSpec::new(c, "").is_ok();
+    name.chars().map(|c| if in_a_name(c) { c } else { '-' }).collect()
 }
 
 fn body_limit(flag: Option<usize>) -> anyhow::Result<usize> {
     const VARIABLE: &str = "SAGEMAKER_MAX_PAYLOAD_IN_MB";
-    match (flag, std::env::var(VARIABLE)) {
+    const MEGABYTE: usize = 1 << 20;
+    match (flag, variable(VARIABLE)) {
         (Some(bytes), _) => Ok(bytes),
-        (None, Err(_)) => Ok(RequestLimits::default().body_bytes),
-        (None, Ok(text)) => match text.trim().parse::<u32>() {
-            Ok(megabytes) if megabytes > 0 => Ok(megabytes as usize * (1 << 20)),
-            _ => Err(Refused(format!("{VARIABLE} is `{text}`; it must be a whole number of megabytes above 0")).into()),
-        },
-    }
-}
-
-fn tls_of(text: &str) -> Result<Tls, Refused> {
-    if text == "self-signed" {
-        return Ok(Tls::SelfSigned);
-    }
-    match text.split_once(',') {
-        Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() => {
-            Ok(Tls::Files { certificate: certificate.into(), key: key.into() })
+        (None, None) => Ok(RequestLimits::default().body_bytes),
+        (None, Some(text)) => {
+            let text = text.to_string_lossy();
+            let megabytes = up_to::<{ MOST_BODY_BYTES / MEGABYTE }>(text.trim());
+            let megabytes = megabytes.map_err(|error| Refused(format!("{VARIABLE} is `{text}`; it {error}")))?;
+            Ok(megabytes * MEGABYTE)
         }
-        _ => Err(Refused(format!("--tls {text}: give CERT.pem,KEY.pem or self-signed"))),
     }
-}
-
-fn default_environments() -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-    cache.or_else(home).unwrap_or_else(std::env::temp_dir).join("trainyard/environments")
 }
 
 fn warn_if_open(options: &Options) {
@@ -325,8 +338,9 @@ mod tests {
     fn models_have_names_of_their_own_or_those_of_their_paths() {
         let spec = |text: &str| spec_of(text).map(|spec| (spec.name, spec.source)).unwrap();
         assert_eq!(spec("a=runs/b"), ("a".into(), "runs/b".into()));
-        assert_eq!(spec("runs/x=1/model"), ("x=1".into(), "runs/x=1/model".into()));
+        assert_eq!(spec("runs/x=1/model"), ("x-1".into(), "runs/x=1/model".into()));
         assert!(spec_of("=b").is_err() && spec_of("a=").is_err());
+        assert!(spec_of("a b=c").unwrap_err().0.contains("`a b`"));
         for (source, name) in [
             ("runs/tweets/model.tar.gz", "tweets"),
             ("runs/tweets/", "tweets"),
@@ -334,15 +348,14 @@ mod tests {
             ("sentiment.tgz", "sentiment"),
             ("hf:org/minilm", "minilm"),
             ("../model", "model"),
+            ("my runs/one two/model", "one-two"),
         ] {
             assert_eq!(name_of(source), name, "{source}");
         }
     }
 
     #[test]
-    fn tls_is_two_files_or_self_signed() {
-        assert_eq!(tls_of("self-signed").unwrap(), Tls::SelfSigned);
-        assert!(matches!(tls_of("c.pem,k.pem").unwrap(), Tls::Files { .. }));
-        assert!(tls_of("c.pem").is_err());
+    fn a_request_never_has_more_inputs_than_can_wait() {
+        assert_eq!((inputs_limit(256, 2048), inputs_limit(256, 200)), (256, 200));
     }
 }

@@ -18,8 +18,9 @@ fn awkward_bodies_get_a_status_a_code_and_a_place() {
         json(b"{\"inputs\": \"\"}").ok();
         json(b"\xef\xbb\xbf{\"inputs\": \"good\"}").ok();
         json(b"{\"inputs\": []}").refused(422, "invalid_input", &["empty list"]);
-        let missing = json(b"{\"texts\": \"good\"}").refused(422, "invalid_input", &["`inputs` is missing"]);
+        let missing = json(b"{}").refused(422, "invalid_input", &["`inputs` is missing"]);
         assert_eq!(missing["field"], "inputs");
+        json(b"{\"texts\": \"good\"}").refused(422, "invalid_input", &["`texts`", "`inputs`"]);
         let malformed = json(b"{\"inputs\":\n \"good\",}").refused(400, "malformed_body", &["line 2"]);
         assert_eq!((&malformed["line"], &malformed["column"]), (&json!(2), &json!(9)));
         let bytes = json(b"{\"inputs\": \"go\xffod\"}").refused(400, "invalid_utf8", &["offset 14"]);

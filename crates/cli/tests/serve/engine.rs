@@ -104,7 +104,10 @@ fn several_models_answer_by_name_and_the_first_by_default() {
     encoder(&yard.path("e"));
     let serving = Serving::start(yard, &["labels=c", "vectors=e"]).ready();
     serving.post("/predict", json!({"inputs": "good"})).ok();
-    serving.post("/embed", json!({"inputs": "good"})).refused(422, "wrong_task", &["text-classification", "/predict"]);
+    serving.post("/embed", json!({"inputs": "good"})).ok();
+    let target = [("x-amzn-sagemaker-target-model", "labels"), ("content-type", "application/json")];
+    let wrong = serving.send("POST", "/embed", &target, b"{\"inputs\": \"good\"}");
+    wrong.refused(422, "wrong_task", &["text-classification", "/predict"]);
     let body = json!({"model": "vectors", "input": "good"});
     assert_eq!(serving.post("/v1/embeddings", body).ok()["data"][0]["embedding"].as_array().unwrap().len(), 32);
     let target = [("x-amzn-sagemaker-target-model", "vectors"), ("content-type", "application/json")];

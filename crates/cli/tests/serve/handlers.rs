@@ -39,7 +39,7 @@ fn a_handler_answers_and_its_failures_say_why() {
     while serving.post("/invocations", json!(3)).status != 200 {
         assert!(start.elapsed() < Duration::from_secs(20), "the worker comes back:\n{}", serving.log());
     }
-    assert!(serving.metric("trainyard_worker_restarts{model=\"m\"}") >= 2.0);
+    assert!(serving.metric("trainyard_worker_restarts_total{model=\"m\"}") >= 2.0);
     serving.post_raw("/invocations", "application/json", b"{").refused(400, "handler_refused", &["JSON"]);
     serving.post("/predict", json!({"inputs": "a"})).refused(422, "wrong_task", &["/invocations"]);
 }

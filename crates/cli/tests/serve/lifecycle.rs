@@ -1,11 +1,19 @@
-//! Loading, readiness, reloading, draining, and models that come and go.
+//! Loading, readiness, reloading, draining.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::rig::{Serving, classifier, encoder, read_reply, write_request, yard};
+use crate::rig::{Serving, classifier, read_reply, write_request, yard};
+
+const SLOW: &str = "
+import time
+def model_fn(model_dir):
+    time.sleep(30)
+def predict_fn(data, model):
+    return data
+";
 
 #[test]
 fn sigterm_turns_readiness_off_finishes_what_is_in_flight_and_exits_with_0() {
@@ -68,39 +76,44 @@ fn a_reload_changes_the_model_without_losing_a_request() {
 }
 
 #[test]
-fn models_are_loaded_and_unloaded_over_http_from_below_the_root() {
+fn a_model_that_still_loads_is_not_waited_for() {
     let yard = yard();
-    classifier(&yard.path("root/c"));
-    encoder(&yard.path("root/e"));
-    encoder(&yard.path("outside"));
-    let root = yard.path("root").display().to_string();
-    let args = ["--multi-model", "--model-root", &root, "--host", "127.0.0.1", "--model-memory", "1000000"];
-    let serving = Serving::start(yard, &args).ready();
-    let load = |name: &str, url: &str| serving.post("/models", json!({"model_name": name, "url": url}));
-    assert_eq!(serving.get("/models").ok(), json!({"models": []}));
-    assert_eq!(load("first", "c").ok()["modelName"], "first");
-    load("first", "e").refused(409, "model_already_loaded", &["first"]);
-    load("other", "../outside").refused(422, "invalid_input", &["url"]);
-    load("other", "https://example.com/m.tar.gz").refused(422, "invalid_input", &["URL"]);
-    load("other", "gone").refused(422, "invalid_input", &["url"]);
-    load("second", "e").ok();
-    assert_eq!(serving.get("/models").ok()["models"].as_array().unwrap().len(), 2);
-    assert!(serving.get("/models/second").ok()["modelUrl"].as_str().unwrap().ends_with("root/e"));
-    serving.post("/models/second/invoke", json!({"inputs": "a"})).ok();
-    let delete = |name: &str| serving.send("DELETE", &format!("/models/{name}"), &[], b"");
-    delete("second").ok();
-    delete("second").refused(404, "model_not_found", &["first"]);
-    serving.yard.write("root/big/config.json", vec![b' '; 2_000_000]);
-    load("big", "big").refused(507, "out_of_memory", &["--model-memory"]);
-    assert_eq!(serving.get("/models").ok()["models"].as_array().unwrap().len(), 1, "a failed load leaves no trace");
+    yard.write("m/code/inference.py", SLOW);
+    let environments = yard.path("environments").display().to_string();
+    let mut serving = Serving::start(yard, &["m", "--environments", &environments]);
+    serving.get("/ping").refused(503, "unavailable", &["loading"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let start = Instant::now();
+    serving.signal("TERM");
+    assert_eq!(serving.wait().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 #[test]
-fn models_are_not_to_be_loaded_over_http_unless_allowed() {
-    let serving = Serving::classifier(&[]);
-    let load = serving.post("/models", json!({"model_name": "x", "url": "x"}));
-    load.refused(403, "forbidden", &["--multi-model"]);
-    serving.send("DELETE", "/models/c", &[], b"").refused(403, "forbidden", &["--multi-model"]);
+fn a_second_signal_ends_at_once_what_is_in_flight() {
+    let mut serving = Serving::classifier(&[]);
+    let mut stuck = serving.connect();
+    stuck.write_all(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n").unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    serving.signal("TERM");
+    serving.await_log("finishing the requests");
+    std::thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    serving.signal("TERM");
+    assert_eq!(serving.wait().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(serving.log().contains("told to stop again"), "{}", serving.log());
+}
+
+#[test]
+fn a_model_that_does_not_load_ends_the_server_which_nobody_told_to_stop() {
+    let yard = yard();
+    classifier(&yard.path("c"));
+    yard.write("c/config.json", "{");
+    let mut serving = Serving::start(yard, &["c"]);
+    assert_eq!(serving.wait().code(), Some(2));
+    serving.await_log("config.json");
+    assert!(!serving.log().contains("told to stop"), "{}", serving.log());
 }
 
 #[test]

@@ -57,6 +57,8 @@ pub struct Encoding {
     pub type_ids: Vec<u32>,
     /// Start and end of each token in its text, in bytes; `(0, 0)` for control tokens.
     pub offsets: Vec<(usize, usize)>,
+    /// Whether each token is a control token that was put around the text.
+    pub special: Vec<bool>,
     /// Whether tokens were cut off to fit.
     pub truncated: bool,
 }

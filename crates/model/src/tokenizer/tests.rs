@@ -156,6 +156,22 @@ fn either_end_of_a_text_can_be_cut() {
 }
 
 #[test]
+fn a_text_of_megabytes_gives_the_tokens_of_its_beginning_at_once() {
+    for folder in ["tokenizer-roberta-base", "tokenizer-bert-base-uncased", "tokenizer-bert-base-cased"] {
+        let Some(dir) = shared(folder) else { return };
+        let tokenizer = Tokenizer::open(&dir).unwrap();
+        let words =
+            ["naïve", "  the\u{301}", "\n\n", "😀😀", "unbelievably-long", "a", "\u{3000}", "x".repeat(300).leak()];
+        let text: String = (0..40_000).map(|i| format!("{} ", words[(i * i + i / 7) % words.len()])).collect();
+        let whole = tokenizer.encode(&text[..text.floor_char_boundary(60_000)], 1 << 20).unwrap();
+        let cut = tokenizer.encode(&text, 512).unwrap();
+        assert!(cut.truncated);
+        assert_eq!(cut.ids[..511], whole.ids[..511], "{folder}");
+        assert_eq!(cut.offsets[..511], whole.offsets[..511], "{folder}");
+    }
+}
+
+#[test]
 fn pairs_are_cut_longest_first() {
     let tokenizer = Tokenizer::open(tiny(&[]).path()).unwrap();
     let whole = tokenizer.encode_pair("a b", "c", 6).unwrap();

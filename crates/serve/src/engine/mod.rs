@@ -193,7 +193,7 @@ impl Engine {
         deadline: Instant,
     ) -> Result<Answers, Failure> {
         let began = Instant::now();
-        let encoded = self.encode(&inputs, options).await?;
+        let encoded = self.encode(&inputs, options, deadline).await?;
         let tokens = encoded.iter().flatten().map(|encoding| encoding.ids.len()).sum();
         let recipe = Recipe {
             pooling: options.pooling.unwrap_or(self.recipe.pooling),
@@ -226,20 +226,26 @@ impl Engine {
     /// Token ids of inputs, without running anything.
     ///
     /// # Errors
-    /// When a tokenizer cannot be opened.
+    /// When the deadline passes before all are done.
     pub async fn encode(
         &self,
         inputs: &[Result<Input, Failure>],
         options: &InputOptions,
+        deadline: Instant,
     ) -> Result<Vec<Result<Encoding, Failure>>, Failure> {
+        let one = |input: &Result<Input, Failure>| {
+            if Instant::now() >= deadline {
+                return Err(self.refused(Refusal::Deadline));
+            }
+            Ok(input.as_ref().map_err(Clone::clone).and_then(|input| self.tokens(input, options)))
+        };
         let bytes: usize = inputs.iter().flatten().map(Input::bytes).sum();
-        let each =
-            || inputs.iter().map(|input| input.as_ref().map_err(Clone::clone).and_then(|i| self.tokens(i, options)));
         if bytes <= TOKENIZED_INLINE && !options.allow_special_tokens {
-            return Ok(each().collect());
+            return inputs.iter().map(one).collect();
         }
-        let _permit = self.tokenizing.acquire().await.map_err(|_| lost())?;
-        Ok(tokio::task::block_in_place(|| each().collect()))
+        let permit = tokio::time::timeout_at(deadline.into(), self.tokenizing.acquire()).await;
+        let _permit = permit.map_err(|_| self.refused(Refusal::Deadline))?.map_err(|_| lost())?;
+        tokio::task::block_in_place(|| inputs.iter().map(one).collect())
     }
 
     fn tokens(&self, input: &Input, options: &InputOptions) -> Result<Encoding, Failure> {

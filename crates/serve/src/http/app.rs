@@ -54,8 +54,22 @@ pub struct Arrival {
 pub struct Inputs {
     /// The inputs, or why one is none.
     pub each: Vec<Result<Input, Failure>>,
-    /// Whether they came as a list, so that failures name their position.
-    pub listed: bool,
+    /// The field that lists them, if they came as a list: failures then name their position.
+    pub list: Option<&'static str>,
+}
+
+impl Inputs {
+    /// One input that is no list.
+    pub fn one(input: Input) -> Self {
+        Self { each: vec![Ok(input)], list: None }
+    }
+}
+
+/// Gives failures in a list their position.
+pub fn placed<T>(list: Option<&str>, results: Vec<Result<T, Failure>>) -> Vec<Result<T, Failure>> {
+    let Some(list) = list else { return results };
+    let place = |(index, result): (usize, Result<T, Failure>)| result.map_err(|failure| failure.in_input(list, index));
+    results.into_iter().enumerate().map(place).collect()
 }
 
 impl App {
@@ -91,7 +105,7 @@ impl App {
         }
     }
 
-    /// Runs inputs through a model and gives one answer or failure for each.
+    /// Runs inputs through a model and gives one answer or failure for each, with its position.
     ///
     /// # Errors
     /// What concerns all inputs.
@@ -102,29 +116,52 @@ impl App {
         inputs: Inputs,
         options: &InputOptions,
     ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
-        let engine = served.engine()?;
-        let (count, limit) = (inputs.each.len(), self.options.limits.inputs);
+        self.check_count(inputs.each.len(), inputs.list.unwrap_or("inputs"))?;
+        Ok(placed(inputs.list, self.run(arrival, served, inputs.each, options).await?))
+    }
+
+    /// Refuses none and too many inputs.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check_count(&self, count: usize, field: &str) -> Result<(), Failure> {
+        let limit = self.options.limits.inputs;
         if count == 0 {
-            return Err(Failure::invalid("inputs", "is an empty list; send at least one text"));
+            return Err(Failure::invalid(field, "is an empty list; send at least one text"));
         }
         if count > limit {
             let text = format!("{count} inputs are over the limit of {limit} (--max-inputs); send fewer at a time");
-            return Err(Failure::new(Kind::TooManyInputs, text).in_field("inputs"));
+            return Err(Failure::new(Kind::TooManyInputs, text).in_field(field));
         }
-        let Answers { each, timing } = engine.answer(inputs.each, options, arrival.deadline).await?;
+        Ok(())
+    }
+
+    /// As [`App::answer`], for inputs that were counted before and get their positions later.
+    ///
+    /// # Errors
+    /// What concerns all inputs.
+    pub async fn run(
+        &self,
+        arrival: &Arrival,
+        served: &Served,
+        mut inputs: Vec<Result<Input, Failure>>,
+        options: &InputOptions,
+    ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        let engine = served.engine()?;
+        if Task::of(engine.config()) == Task::TokenClassification {
+            inputs.iter_mut().for_each(refuse_pair);
+        }
+        let Answers { each, timing } = engine.answer(inputs, options, arrival.deadline).await?;
         if let Some(timing) = &timing {
-            self.note(arrival, served, timing, count);
+            self.note(arrival, served, timing, each.iter().flatten().count());
         }
-        let placed = |(index, result): (usize, Result<Answer, Failure>)| {
-            result.map_err(|failure| failure.in_input(inputs.listed.then_some(index)))
-        };
-        let results: Vec<_> = each.into_iter().enumerate().map(placed).collect();
-        let failed = results.iter().filter_map(|result| result.as_ref().err());
-        if results.iter().any(Result::is_ok) {
+        if each.iter().any(Result::is_ok) {
             // A request that fails as a whole is counted where its response is made.
-            failed.for_each(|failure| self.metrics.failed(failure.kind));
+            each.iter()
+                .filter_map(|result| result.as_ref().err())
+                .for_each(|failure| self.metrics.failed(failure.kind));
         }
-        Ok(results)
+        Ok(each)
     }
 
     fn note(&self, arrival: &Arrival, served: &Served, timing: &Timing, inputs: usize) {
@@ -138,15 +175,27 @@ impl App {
         self.telemetry.stages(&arrival.trace, &stages, timing.tokens, inputs);
     }
 
-    /// A model for a task, by name or the first one.
+    /// A model for a task, by name or the first one for it.
     ///
     /// # Errors
     /// When there is none of that name, or it is for another task than `route` answers.
     pub fn model(&self, name: Option<&str>, task: Task, route: &str) -> Result<Arc<Served>, Failure> {
         self.ready()?;
-        let served = self.registry.get(name)?;
+        let is_for_task = |served: &Arc<Served>| served.engine().is_ok_and(|e| Task::of(e.config()) == task);
+        let first = || self.registry.all().into_iter().find(is_for_task);
+        let served = match name {
+            None => first().map_or_else(|| self.registry.get(None), Ok)?,
+            Some(_) => self.registry.get(name)?,
+        };
         let engine: &Engine = served.engine()?;
         Task::of(engine.config()).require(task, route)?;
         Ok(served)
+    }
+}
+
+/// Entities are of one text; a second one would have no place to stand in.
+fn refuse_pair(input: &mut Result<Input, Failure>) {
+    if input.as_ref().is_ok_and(|input| input.pair.is_some()) {
+        *input = Err(Failure::new(Kind::Invalid, "token classification takes single texts, not pairs"));
     }
 }

@@ -1,5 +1,8 @@
 //! Reading bodies: bounded, in time, and with errors that say where.
 
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -13,11 +16,12 @@ use serde::de::DeserializeOwned;
 use super::content::Content;
 use crate::failure::{Failure, Kind, Place};
 
-/// A body over the limit is read to its end and thrown away up to this many times the limit, so that a client which
-/// sends all before it reads gets the answer and not a broken pipe.
+/// What is not wanted of a body is read up to this many times the limit.
 const DISCARDED: usize = 8;
 /// As long as that may take.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
+/// Memory asked for at once, whatever length a client announces.
+const FIRST_CAPACITY: u64 = 1 << 20;
 
 /// Reads a whole body of at most `limit` bytes before `deadline`.
 ///
@@ -28,10 +32,9 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize, deadline: Insta
     let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     let mut body = body;
     if let Some(length) = length.filter(|&length| length > limit as u64) {
-        discard(&mut body, limit).await;
         return Err(too_large(Some(length), limit));
     }
-    let mut bytes = BytesMut::with_capacity(length.unwrap_or(0) as usize);
+    let mut bytes = BytesMut::with_capacity(length.unwrap_or(0).min(FIRST_CAPACITY) as usize);
     let all = async {
         while let Some(frame) = body.frame().await {
             let frame = frame
@@ -47,12 +50,7 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize, deadline: Insta
     let result = tokio::time::timeout_at(deadline.into(), all).await;
     match result {
         Ok(Ok(())) => Ok(bytes.freeze()),
-        Ok(Err(failure)) => {
-            if failure.kind == Kind::TooLarge {
-                discard(&mut body, limit).await;
-            }
-            Err(failure)
-        }
+        Ok(Err(failure)) => Err(failure),
         Err(_) => {
             Err(Failure::new(Kind::SlowBody, "the body did not arrive within the request's deadline (--timeout)"))
         }
@@ -72,16 +70,46 @@ pub async fn read_json(headers: &HeaderMap, body: Body, limit: usize, deadline: 
     read(headers, body, limit, deadline).await
 }
 
-async fn discard(body: &mut Body, limit: usize) {
-    let mut left = limit.saturating_mul(DISCARDED);
-    let rest = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { break };
-            left = rest;
-        }
-    };
-    // A client that takes longer gets its answer over a connection that then closes.
-    let _ = tokio::time::timeout(DISCARD_TIME, rest).await;
+/// A body that its handler reads and that can be read to its end afterwards.
+#[derive(Clone)]
+pub struct Shared(Arc<Mutex<Body>>);
+
+impl Shared {
+    /// The rest of `body` can be discarded after a handler has had the returned one.
+    pub fn new(body: Body) -> (Self, Body) {
+        let shared = Self(Arc::new(Mutex::new(body)));
+        (shared.clone(), Body::new(shared))
+    }
+
+    /// Reads what no one wanted and throws it away, so that a client which sends all before it reads gets the answer and
+    /// not a broken pipe: a few times `limit` bytes, for a few seconds. A client that sends more or more slowly gets
+    /// its answer over a connection that then closes.
+    pub async fn discard(mut self, limit: usize) {
+        let mut left = limit.saturating_mul(DISCARDED);
+        let rest = async {
+            while let Some(Ok(frame)) = self.frame().await {
+                let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { break };
+                left = rest;
+            }
+        };
+        let _ = tokio::time::timeout(DISCARD_TIME, rest).await;
+    }
+}
+
+impl hyper::body::Body for Shared {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
+    }
 }
 
 fn too_large(length: Option<u64>, limit: usize) -> Failure {
@@ -115,37 +143,59 @@ pub fn text(bytes: &[u8]) -> Result<&str, Failure> {
     }
 }
 
-/// A body as a value of a type.
+/// A body as a value of a type that is written as an object.
 ///
 /// # Errors
 /// [`Kind::NotUtf8`], [`Kind::Malformed`] with line and column, or [`Kind::Invalid`] with the field.
 pub fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    json_text(text(bytes)?)
+    object(text(bytes)?, 1)
 }
 
-/// As [`json`].
+/// As [`json`], for text that begins at a line of the body.
 ///
 /// # Errors
 /// As [`json`].
-pub fn json_text<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+pub fn object<T: DeserializeOwned>(text: &str, line: usize) -> Result<T, Failure> {
+    if !text.trim_start().starts_with('{') {
+        // What is no JSON at all is told first.
+        let found = match value::<serde_json::Value>(text, line)? {
+            serde_json::Value::Array(_) => "a list",
+            serde_json::Value::String(_) => "a string",
+            serde_json::Value::Number(_) => "a number",
+            _ => "no object",
+        };
+        return Err(Failure::new(
+            Kind::Invalid,
+            format!("the body is {found}; it must be an object: {{\"inputs\": ...}}"),
+        ));
+    }
+    value(text, line)
+}
+
+/// JSON text that begins at a line of the body as a value of a type.
+///
+/// # Errors
+/// As [`json`].
+pub fn value<T: DeserializeOwned>(text: &str, line: usize) -> Result<T, Failure> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
-        bad_json(error.into_inner(), &path)
+        bad_json(error.into_inner(), &path, line)
     })?;
-    deserializer.end().map_err(|error| bad_json(error, "."))?;
+    deserializer.end().map_err(|error| bad_json(error, ".", line))?;
     Ok(parsed)
 }
 
-fn bad_json(error: serde_json::Error, path: &str) -> Failure {
-    let place = Place::Line { line: error.line(), column: error.column() };
+fn bad_json(error: serde_json::Error, path: &str, first_line: usize) -> Failure {
+    let (line, column) = (error.line() + first_line - 1, error.column());
+    let place = Place::Line { line, column };
     let what = error.to_string();
     let what = what.rsplit_once(" at line ").map_or(what.as_str(), |(what, _)| what);
     if !error.is_data() {
         // The parser's words for half of a pair of escapes.
         let what = what.replace("unexpected end of hex escape", "a lone surrogate is no character");
         let what = what.replace("lone leading surrogate in hex escape", "a lone surrogate is no character");
-        let text = format!("the body is not valid JSON: {what} at line {}, column {}", error.line(), error.column());
+        let text = format!("the body is not valid JSON: {what} at line {line}, column {column}");
         return Failure::new(Kind::Malformed, text).at(place);
     }
     let missing = what.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
@@ -155,8 +205,19 @@ fn bad_json(error: serde_json::Error, path: &str) -> Failure {
         (None, ".") => return Failure::new(Kind::Invalid, format!("the body is not as expected: {what}")).at(place),
         (None, path) => path.to_string(),
     };
-    let problem = if missing.is_some() { "is missing".to_string() } else { format!("is wrong: {what}") };
+    let known = ["top_k", "function_to_apply", "truncation", "max_length", "aggregation_strategy", "pooling"];
+    let hint =
+        if known.contains(&path) && what.starts_with("unknown field") { "; it belongs into `parameters`" } else { "" };
+    let problem =
+        if missing.is_some() { "is missing".to_string() } else { format!("is wrong: {}{hint}", in_words(what)) };
     Failure::invalid(field, problem).at(place)
+}
+
+/// The parser's words for types, in the words of JSON.
+fn in_words(what: &str) -> String {
+    [("struct Parameters", "an object"), ("usize", "a whole number"), ("u32", "a whole number"), ("f32", "a number")]
+        .iter()
+        .fold(what.to_string(), |what, (theirs, ours)| what.replace(theirs, ours))
 }
 
 /// A response with a JSON body.
@@ -199,6 +260,8 @@ mod tests {
         let error = failure(b"{\"inputs\":\"\xff\"}");
         assert_eq!((error.kind, error.place), (Kind::NotUtf8, Some(Place::Byte(11))));
         assert_eq!(failure("[".repeat(100_000).as_bytes()).kind.status() / 100, 4);
+        assert!(failure(b"[\"a\", []]").message.contains("is a list; it must be an object"));
+        assert!(failure(b"{\"inputs\":\"a\",\"top\":[-1]}").message.contains("whole number"));
     }
 
     #[test]

@@ -104,6 +104,18 @@ impl Content {
     }
 }
 
+/// The single type that an `Accept` likes best; none where it takes anything.
+pub fn preferred(accept: &str) -> Option<String> {
+    let mut ranges: Vec<(f32, String)> = accept.split(',').map(range).filter(|(quality, _)| *quality > 0.0).collect();
+    ranges.sort_by(|a, b| b.0.total_cmp(&a.0));
+    ranges.into_iter().map(|(_, name)| name).next().filter(|name| !name.is_empty() && !name.contains('*'))
+}
+
+/// The name of a type that answers of built-in models can have, without its parameters; `None` for all others.
+pub fn answer_type(name: &str) -> Option<&'static str> {
+    Content::parse(&split(name).0).filter(|&content| content != Content::Text).map(Content::name)
+}
+
 fn unsupported(text: String) -> Failure {
     Failure::new(Kind::MediaType, text).in_field("content-type")
 }
@@ -148,5 +160,7 @@ mod tests {
         assert_eq!(of("image/png, text/*").unwrap(), Content::Csv);
         assert_eq!(of("image/png").unwrap_err().kind, Kind::NotAcceptable);
         assert_eq!(of("application/json;q=0").unwrap_err().kind, Kind::NotAcceptable);
+        assert_eq!(preferred("text/html;q=0.5, application/xml"), Some("application/xml".into()));
+        assert_eq!(preferred("*/*"), None);
     }
 }

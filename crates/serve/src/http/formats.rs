@@ -4,7 +4,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use super::app::Inputs;
+use super::app::{App, Inputs};
 use super::body;
 use super::content::Content;
 use super::invocations::{InvocationRequest, InvocationResponse, inputs_of};
@@ -22,6 +22,22 @@ pub struct Decoded {
     pub parameters: Parameters,
 }
 
+impl Decoded {
+    /// Refuses a request without inputs.
+    ///
+    /// # Errors
+    /// As [`App::check_count`].
+    pub fn check_count(&self, app: &App) -> Result<(), Failure> {
+        app.check_count(self.inputs.each.len(), "inputs")
+    }
+
+    /// The first texts of the inputs; empty where an input is none.
+    pub fn texts(&self) -> Vec<String> {
+        let text = |input: &Result<Input, Failure>| input.as_ref().map_or_else(|_| String::new(), |i| i.text.clone());
+        self.inputs.each.iter().map(text).collect()
+    }
+}
+
 /// Reads a body. For JSON lines each line is a request of its own, and a line that cannot be read its own failure.
 ///
 /// # Errors
@@ -32,7 +48,7 @@ pub fn decode(content: Content, bytes: &[u8]) -> Result<Vec<Result<Decoded, Fail
         Content::JsonLines => lines(body::text(bytes)?),
         Content::Csv => Ok(vec![Ok(rows(body::text(bytes)?)?)]),
         Content::Text => {
-            let inputs = Inputs { each: vec![Ok(Input::text(body::text(bytes)?))], listed: false };
+            let inputs = Inputs::one(Input::text(body::text(bytes)?));
             Ok(vec![Ok(Decoded { inputs, parameters: Parameters::default() })])
         }
     }
@@ -49,18 +65,13 @@ pub fn request(request: InvocationRequest) -> Result<Decoded, Failure> {
 
 fn lines(text: &str) -> Result<Vec<Result<Decoded, Failure>>, Failure> {
     let read = |(index, line): (usize, &str)| -> Result<Decoded, Failure> {
-        let placed = |mut failure: Failure| {
-            if let Some(Place::Line { column, .. }) = failure.place {
-                failure.place = Some(Place::Line { line: index + 1, column });
-            }
-            failure.message = format!("line {}: {}", index + 1, failure.message).into();
-            failure
-        };
-        let value: Value = body::json_text(line).map_err(placed)?;
-        if value.is_string() {
-            return Ok(Decoded { inputs: inputs_of(value)?, parameters: Parameters::default() });
+        if let Ok(Value::String(text)) = serde_json::from_str(line) {
+            return Ok(Decoded { inputs: Inputs::one(Input::text(text)), parameters: Parameters::default() });
         }
-        request(body::json_text(line).map_err(placed)?).map_err(placed)
+        request(body::object(line, index + 1)?).map_err(|failure| match failure.place {
+            Some(_) => failure,
+            None => failure.at(Place::Line { line: index + 1, column: 1 }),
+        })
     };
     // A blank line is no request, but all others keep their numbers.
     let lines = text.split('\n').enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -71,8 +82,12 @@ fn lines(text: &str) -> Result<Vec<Result<Decoded, Failure>>, Failure> {
     Ok(requests)
 }
 
-/// One input a row: a text, or two columns that are a pair. A first row `inputs` is a header.
+/// First rows that are headers.
+const HEADERS: [&[&str]; 3] = [&["inputs"], &["text"], &["text", "text_pair"]];
+
+/// One input a row: a text, or two columns that are a pair. A first row that says so is a header.
 fn rows(text: &str) -> Result<Decoded, Failure> {
+    let text = with_blank_rows(text);
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let mut each = Vec::new();
     for (index, record) in reader.records().enumerate() {
@@ -81,10 +96,10 @@ fn rows(text: &str) -> Result<Decoded, Failure> {
             let failure = Failure::new(Kind::Malformed, format!("the body is not valid CSV: {error}"));
             failure.at(Place::Line { line, column: 1 })
         })?;
-        if index == 0 && record.len() == 1 && record.get(0) == Some("inputs") {
+        let cells: Vec<&str> = record.iter().collect();
+        if index == 0 && HEADERS.contains(&cells.as_slice()) {
             continue;
         }
-        let cells: Vec<&str> = record.iter().collect();
         each.push(match cells[..] {
             [text] => Ok(Input::text(text)),
             [text, pair] => Ok(Input { text: text.into(), pair: Some(pair.into()) }),
@@ -102,14 +117,33 @@ fn rows(text: &str) -> Result<Decoded, Failure> {
     if each.is_empty() {
         return Err(Failure::new(Kind::Malformed, "the body has no rows"));
     }
-    Ok(Decoded { inputs: Inputs { each, listed: true }, parameters: Parameters::default() })
+    Ok(Decoded { inputs: Inputs { each, list: Some("inputs") }, parameters: Parameters::default() })
+}
+
+/// A blank row is an empty text, which the reader of CSV would leave out, so that all results after it belonged to others.
+fn with_blank_rows(text: &str) -> String {
+    let mut quoted = false;
+    let mut rows = String::with_capacity(text.len() + 2);
+    for line in text.split_inclusive('\n') {
+        if !quoted && line.trim_end_matches(['\r', '\n']).is_empty() {
+            rows.push_str("\"\"");
+        }
+        rows.push_str(line);
+        quoted ^= line.matches('"').count() % 2 == 1;
+    }
+    rows
 }
 
 /// Writes the answers to all requests of a body.
 ///
 /// # Errors
-/// The failure of the only request of a body that is not JSON lines.
+/// The first failure, where no request has an answer.
 pub fn encode(accept: Content, responses: Vec<Result<InvocationResponse, Failure>>) -> Result<Response, Failure> {
+    if let Some(Err(first)) = responses.first()
+        && responses.iter().all(Result::is_err)
+    {
+        return Err(first.clone());
+    }
     let bytes = match accept {
         Content::Json | Content::Text => match <[_; 1]>::try_from(responses) {
             Ok([only]) => return Ok(body::respond(&only?)),
@@ -117,8 +151,14 @@ pub fn encode(accept: Content, responses: Vec<Result<InvocationResponse, Failure
         },
         Content::JsonLines => {
             let mut out = Vec::new();
+            let only = responses.len() == 1;
             for response in responses {
-                write_line(&mut out, &Item::from(response)).map_err(|error| unwritable(&error))?;
+                let written = match response {
+                    // A line for every input, unless the lines of the request say what belongs together.
+                    Ok(response) if only => write_lines(&mut out, &response),
+                    response => write_line(&mut out, &Item::from(response)),
+                };
+                written.map_err(|error| unwritable(&error))?;
             }
             out
         }
@@ -137,10 +177,21 @@ fn unwritable(error: &impl std::fmt::Display) -> Failure {
     Failure::new(Kind::Internal, format!("the answer cannot be written: {error}"))
 }
 
-fn write_line(out: &mut Vec<u8>, response: &Item<InvocationResponse>) -> serde_json::Result<()> {
-    serde_json::to_writer(&mut *out, response)?;
+fn write_line(out: &mut Vec<u8>, value: &impl serde::Serialize) -> serde_json::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
     out.push(b'\n');
     Ok(())
+}
+
+fn write_lines(out: &mut Vec<u8>, response: &InvocationResponse) -> serde_json::Result<()> {
+    match response {
+        InvocationResponse::Labels(items) => items.iter().try_for_each(|item| write_line(out, item)),
+        InvocationResponse::LabelLists(items) => items.iter().try_for_each(|item| write_line(out, item)),
+        InvocationResponse::Entities(entities) => write_line(out, entities),
+        InvocationResponse::EntityLists(items) => items.iter().try_for_each(|item| write_line(out, item)),
+        InvocationResponse::Embeddings(items) => items.iter().try_for_each(|item| write_line(out, item)),
+        InvocationResponse::TokenEmbeddings(items) => items.iter().try_for_each(|item| write_line(out, item)),
+    }
 }
 
 /// One row an input: label and score, as often as there are labels; or the numbers of an embedding; or `error`, its code
@@ -202,8 +253,28 @@ mod tests {
         let decoded = decode(Content::Csv, b"inputs\n\"a, b\"\nc,d\n1,2,3\n").unwrap();
         let only = decoded[0].as_ref().unwrap();
         assert_eq!(texts(only), [Some("a, b"), Some("c"), None]);
-        assert!(only.inputs.listed);
+        assert!(only.inputs.list.is_some());
         assert_eq!(decode(Content::Csv, b"").err().unwrap().kind, Kind::Malformed);
+    }
+
+    #[test]
+    fn blank_rows_are_empty_texts_and_headers_are_none() {
+        let texts_of = |body: &[u8]| {
+            let decoded = decode(Content::Csv, body).unwrap();
+            let inputs = &decoded[0].as_ref().unwrap().inputs;
+            inputs.each.iter().map(|input| input.as_ref().unwrap().text.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(texts_of(b"a\n\nb\n"), ["a", "", "b"]);
+        assert_eq!(texts_of(b"text,text_pair\r\nx,y\r\n\r\n"), ["x", ""]);
+        assert_eq!(texts_of(b"\"a\n\nb\",c\n"), ["a\n\nb"]);
+    }
+
+    #[test]
+    fn failures_alone_are_the_requests_in_every_type() {
+        for accept in [Content::Json, Content::JsonLines, Content::Csv] {
+            let failures = || vec![Err(Failure::invalid("inputs", "is empty")); 2];
+            assert_eq!(encode(accept, failures()).unwrap_err().kind, Kind::Invalid);
+        }
     }
 
     #[test]

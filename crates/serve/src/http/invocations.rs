@@ -15,6 +15,7 @@ use crate::task::{Item, Task, items};
 
 /// A request.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct InvocationRequest {
     /// A text, a pair `{"text", "text_pair"}`, or a list of texts, pairs or `[text, text]`.
     #[schema(value_type = InputsSchema)]
@@ -34,6 +35,10 @@ pub struct InvocationRequest {
     /// Refused.
     #[schema(ignore)]
     dimensions: Option<Value>,
+    /// Of Hugging Face's API, about its own cache; without effect.
+    #[schema(ignore)]
+    #[allow(dead_code, reason = "accepted and without effect")]
+    options: Option<Value>,
 }
 
 impl InvocationRequest {
@@ -116,9 +121,27 @@ pub fn inputs_of(value: Value) -> Result<Inputs, Failure> {
     match value {
         Value::Array(list) => {
             let each = list.into_iter().enumerate().map(|(i, v)| input_of(v, &format!("inputs[{i}]"))).collect();
-            Ok(Inputs { each, listed: true })
+            Ok(Inputs { each, list: Some("inputs") })
         }
-        value => Ok(Inputs { each: vec![Ok(input_of(value, "inputs")?)], listed: false }),
+        value => Ok(Inputs::one(input_of(value, "inputs")?)),
+    }
+}
+
+/// The texts in the value of a field that takes no pairs.
+///
+/// # Errors
+/// When the value as a whole is of no use.
+pub fn texts_of(value: Value, field: &'static str) -> Result<Inputs, Failure> {
+    match value {
+        Value::String(text) => Ok(Inputs::one(Input::text(text))),
+        Value::Array(list) => {
+            let text = |(index, value)| match value {
+                Value::String(text) => Ok(Input::text(text)),
+                _ => Err(Failure::invalid(format!("{field}[{index}]"), "must be a string")),
+            };
+            Ok(Inputs { each: list.into_iter().enumerate().map(text).collect(), list: Some(field) })
+        }
+        _ => Err(Failure::invalid(field, "must be a string or a list of strings")),
     }
 }
 
@@ -239,7 +262,7 @@ mod tests {
 
     #[test]
     fn inputs_are_texts_pairs_or_lists_of_them() {
-        let of = |value| inputs_of(value).map(|inputs| (inputs.listed, inputs.each));
+        let of = |value| inputs_of(value).map(|inputs| (inputs.list.is_some(), inputs.each));
         let pair = || Input { text: "a".into(), pair: Some("b".into()) };
         assert_eq!(of(json!("")).unwrap(), (false, vec![Ok(Input::text(""))]));
         assert_eq!(of(json!({"text": "a", "text_pair": "b"})).unwrap(), (false, vec![Ok(pair())]));

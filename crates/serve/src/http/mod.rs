@@ -9,9 +9,11 @@ mod formats;
 mod hostile;
 mod invocations;
 mod kserve;
+mod models;
 mod observe;
 mod openai;
 mod parameters;
+mod path;
 mod sagemaker;
 mod tei;
 
@@ -19,7 +21,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use utoipa::{IntoResponses, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
@@ -28,8 +30,9 @@ use utoipa_axum::routes;
 use crate::failure::{ErrorBody, Failure, Kind};
 use app::App;
 pub use auth::{ApiKeys, KeyFileError};
+pub use content::answer_type;
 pub use hostile::read_everywhere;
-pub use sagemaker::reload;
+pub use models::reload;
 
 /// The failures that any route may answer with, for the OpenAPI document.
 #[derive(IntoResponses)]
@@ -123,7 +126,7 @@ impl IntoResponse for Failure {
 
 /// Gives a response that tells of a failure its status and headers.
 fn failed(failure: &Failure, mut response: Response) -> Response {
-    *response.status_mut() = StatusCode::from_u16(failure.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Some(seconds) = failure.retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -152,10 +155,10 @@ fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(document::Document::openapi())
         .routes(routes!(sagemaker::ping))
         .routes(routes!(sagemaker::invocations))
-        .routes(routes!(sagemaker::list_models, sagemaker::load_model))
-        .routes(routes!(sagemaker::show_model, sagemaker::unload_model))
+        .routes(routes!(models::list_models, models::load_model))
+        .routes(routes!(models::show_model, models::unload_model))
         .routes(routes!(sagemaker::invoke_model))
-        .routes(routes!(sagemaker::reload_model))
+        .routes(routes!(models::reload_model))
         .routes(routes!(tei::health))
         .routes(routes!(tei::info))
         .routes(routes!(tei::embed))
@@ -181,14 +184,21 @@ fn routes() -> OpenApiRouter<Arc<App>> {
     (status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
     (status = 401, description = "No or no known API key", body = ErrorBody),
 ))]
-async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Failure> {
+async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Response, Failure> {
     for served in app.registry.all() {
         if let Some(handler) = served.handler() {
             app.metrics.restarts(&served.name, handler.status().restarts);
         }
     }
     let text = app.metrics.text().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    // The text is of both formats.
+    let asks_for =
+        |format| headers.get_all(header::ACCEPT).iter().any(|v| v.to_str().is_ok_and(|v| v.contains(format)));
+    let content_type = if asks_for("text/plain") && !asks_for("openmetrics") {
+        "text/plain; version=0.0.4; charset=utf-8"
+    } else {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    };
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use tokio::task::JoinSet;
 
 use super::app::{App, Arrival};
+use super::body::Shared;
 use super::openai::failure_at;
 use crate::failure::{Failure, Kind};
 use crate::scheduler::panic_message;
@@ -35,22 +37,35 @@ impl Drop for InFlight {
 pub async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let _in_flight = InFlight::new(&app);
     let at = Instant::now();
-    let method = request.method().clone();
+    let method = known(request.method());
     let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = path.as_deref().unwrap_or("none");
     let trace = app.telemetry.begin(&format!("{method} {route}"), request.headers());
     let deadline = at + app.options.limits.timeout;
     request.extensions_mut().insert(Arrival { at, deadline, trace: trace.clone() });
+    let (rest, body) = Shared::new(std::mem::take(request.body_mut()));
+    *request.body_mut() = body;
+    // Who asks before it sends is told, and sends nothing.
+    let asks_first = request.headers().contains_key(header::EXPECT);
     let allowed = if OPEN_ROUTES.contains(&route) { Ok(()) } else { app.options.api_keys.check(request.headers()) };
     let response = match allowed {
         Ok(()) => caught(next, request).await,
         Err(failure) => failure_at(request.uri().path(), failure),
     };
+    if !response.status().is_success() && !asks_first {
+        rest.discard(app.options.limits.body_bytes).await;
+    }
     let status = response.status().as_u16();
-    app.metrics.request(route, method.as_str(), status);
+    app.metrics.request(route, method, status);
     trace.end(route, status);
-    log(&app, &response, method.as_str(), route, at, trace.id());
+    log(&app, &response, method, route, at, trace.id());
     response
+}
+
+/// A method's name; strangers' inventions share one, or each would be a series of its own.
+fn known(method: &Method) -> &'static str {
+    let names = ["GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "CONNECT", "TRACE"];
+    names.into_iter().find(|name| method == name).unwrap_or("other")
 }
 
 /// Runs the handler as a task of its own, so that a panic in it is a response, and so that it ends when the client goes.
@@ -70,16 +85,19 @@ async fn caught(next: Next, request: Request) -> Response {
 }
 
 fn log(app: &App, response: &Response, method: &str, route: &str, at: Instant, trace: Option<String>) {
-    let (status, seconds) = (response.status().as_u16(), at.elapsed().as_secs_f64());
+    let (status, ms) = (response.status().as_u16(), at.elapsed().as_micros() as f64 / 1e3);
     match response.extensions().get::<Failure>() {
-        None => tracing::debug!(method, route, status, seconds, trace, "answered"),
+        None => tracing::debug!(method, route, status, ms, trace, "answered"),
         Some(failure) => {
             app.metrics.failed(failure.kind);
             let (kind, error, field) = (failure.kind.code(), &failure.message, failure.field.as_deref());
-            if status >= 500 && failure.kind != Kind::Unavailable {
-                tracing::error!(method, route, status, seconds, kind, field, trace, "{error}");
+            if OPEN_ROUTES.contains(&route) {
+                // Whoever probes asks again and again.
+                tracing::debug!(method, route, status, "{error}");
+            } else if status >= 500 && failure.kind != Kind::Unavailable {
+                tracing::error!(method, route, status, ms, kind, field, trace, "{error}");
             } else {
-                tracing::info!(method, route, status, seconds, kind, field, trace, "{error}");
+                tracing::info!(method, route, status, ms, kind, field, trace, "{error}");
             }
         }
     }

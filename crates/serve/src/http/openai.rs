@@ -13,7 +13,8 @@ use utoipa::ToSchema;
 
 use super::app::{App, Arrival};
 use super::body;
-use super::invocations::inputs_of;
+use super::invocations::texts_of;
+use super::path::InPath;
 use crate::failure::{ErrorBody, Failure};
 use crate::input::InputOptions;
 use crate::task::{Item, Task, items};
@@ -165,10 +166,7 @@ pub async fn embeddings(
         let problem = format!("is {asked}, but this model's embeddings have {width}");
         return Err(Failure::invalid("dimensions", problem).into());
     }
-    let inputs = inputs_of(texts_only(request.input)?).map_err(|mut failure| {
-        failure.field = failure.field.map(|field| field.replacen("inputs", "input", 1));
-        failure
-    })?;
+    let inputs = texts_of(without_ids(request.input)?, "input")?;
     let answers = app.answer(&arrival, &served, inputs, &InputOptions::default()).await?;
     let tokens = answers.iter().flatten().map(|answer| answer.encoding.ids.len()).sum();
     let vectors = items(answers.into_iter().map(|answer| Ok(answer?.rows.values)).collect())?;
@@ -188,7 +186,7 @@ pub async fn embeddings(
 }
 
 /// Token ids are of some other model's vocabulary, so they are refused instead of misread.
-fn texts_only(input: Value) -> Result<Value, Failure> {
+fn without_ids(input: Value) -> Result<Value, Failure> {
     let ids = |value: &Value| match value {
         Value::Array(list) => list.first().is_some_and(Value::is_number),
         _ => false,
@@ -251,10 +249,7 @@ pub async fn models(State(app): State<Arc<App>>) -> Response {
 #[utoipa::path(get, path = "/v1/models/{name}", tag = "OpenAI",
     params(("name" = String, Path, description = "Name of a model")),
     responses((status = 200, description = "The model", body = ModelObject), super::OpenAiFailures))]
-pub async fn model(
-    State(app): State<Arc<App>>,
-    axum::extract::Path(name): axum::extract::Path<String>,
-) -> Result<Response, OpenAiFailure> {
+pub async fn model(State(app): State<Arc<App>>, InPath(name): InPath<String>) -> Result<Response, OpenAiFailure> {
     let served = app.registry.get(Some(&name))?;
     Ok(body::respond(&ModelObject::from(served.as_ref())))
 }
@@ -268,10 +263,10 @@ mod tests {
 
     #[test]
     fn token_ids_are_refused() {
-        assert!(texts_only(json!("a")).is_ok());
-        assert!(texts_only(json!(["a", "b"])).is_ok());
+        assert!(without_ids(json!("a")).is_ok());
+        assert!(without_ids(json!(["a", "b"])).is_ok());
         for ids in [json!([1, 2]), json!([[1, 2], [3]])] {
-            assert_eq!(texts_only(ids).unwrap_err().kind, Kind::Invalid);
+            assert_eq!(without_ids(ids).unwrap_err().kind, Kind::Invalid);
         }
     }
 

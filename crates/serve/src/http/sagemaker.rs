@@ -1,24 +1,23 @@
-//! The SageMaker container contract: `/ping`, `/invocations`, and the multi-model API.
+//! The SageMaker container contract: `/ping` and `/invocations`; the multi-model API is in `models`.
 
-use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Path as Segment, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use super::app::{App, Arrival};
+use super::app::{App, Arrival, placed};
 use super::body;
-use super::content::Content;
+use super::content::{Content, preferred};
 use super::formats::{self, Decoded};
 use super::invocations::{InvocationRequest, InvocationResponse, response_of};
 use super::parameters::LabelForm;
+use super::path::InPath;
+use crate::engine::Answer;
 use crate::failure::{ErrorBody, Failure, Kind};
-use crate::options::{ModelSpec, MultiModel};
+use crate::input::InputOptions;
 use crate::python;
 use crate::served::Served;
 
@@ -54,13 +53,18 @@ pub async fn invocations(
     Extension(arrival): Extension<Arrival>,
     request: Request,
 ) -> Result<Response, Failure> {
-    let name = match request.headers().get(TARGET_MODEL) {
-        Some(name) => {
-            Some(name.to_str().map_err(|_| Failure::invalid(TARGET_MODEL.as_str(), "is not text"))?.to_owned())
-        }
-        None => None,
-    };
+    let name = target_model(request.headers())?;
     invoke(&app, &arrival, name.as_deref(), request, LabelForm::Pipeline).await
+}
+
+/// The model that a request's header names.
+///
+/// # Errors
+/// When it is not text.
+pub fn target_model(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+    let text = |name: &HeaderValue| name.to_str().map(String::from);
+    let name = headers.get(TARGET_MODEL).map(text).transpose();
+    name.map_err(|_| Failure::invalid(TARGET_MODEL.as_str(), "is not text"))
 }
 
 /// As `/invocations`, for a model by name.
@@ -71,7 +75,7 @@ pub async fn invocations(
 pub async fn invoke_model(
     State(app): State<Arc<App>>,
     Extension(arrival): Extension<Arrival>,
-    Segment(name): Segment<String>,
+    InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Failure> {
     invoke(&app, &arrival, Some(&name), request, LabelForm::Pipeline).await
@@ -90,18 +94,15 @@ pub async fn invoke(
     let (head, body) = request.into_parts();
     let bytes = body::read(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
     let response = match served.handler() {
-        Some(handler) if handler.functions().predicts() => custom(app, arrival, handler, &head.headers, bytes).await?,
+        Some(handler) if handler.functions().predicts() => {
+            custom(app, arrival, &served.name, handler, &head.headers, bytes).await?
+        }
         Some(handler) => around_the_engine(app, arrival, &served, handler, &head.headers, bytes, form).await?,
         None => {
             let content = Content::of_request(&head.headers)?;
             let accept = Content::of_answer(&head.headers, app.options.default_accept.as_deref())?;
-            let mut responses = Vec::new();
-            for decoded in formats::decode(content, &bytes)? {
-                responses.push(match decoded {
-                    Ok(decoded) => answer(app, arrival, &served, decoded, form).await,
-                    Err(failure) => Err(failure),
-                });
-            }
+            let requests = formats::decode(content, &bytes)?;
+            let responses = answer_all(app, arrival, &served, requests, form).await?;
             formats::encode(accept, responses)?
         }
     };
@@ -115,25 +116,72 @@ async fn answer(
     decoded: Decoded,
     form: LabelForm,
 ) -> Result<InvocationResponse, Failure> {
-    let Decoded { inputs, parameters } = decoded;
-    let options = parameters.input_options()?;
-    let listed = inputs.listed;
-    let text = |input: &Result<crate::input::Input, Failure>| {
-        input.as_ref().map_or_else(|_| String::new(), |input| input.text.clone())
+    let mut responses = answer_all(app, arrival, served, vec![Ok(decoded)], form).await?;
+    responses.pop().unwrap_or_else(|| Err(Failure::new(Kind::Internal, "the request was lost")))
+}
+
+/// Answers the requests of a body: those with equal options together, so that lines share batches.
+async fn answer_all(
+    app: &App,
+    arrival: &Arrival,
+    served: &Served,
+    requests: Vec<Result<Decoded, Failure>>,
+    form: LabelForm,
+) -> Result<Vec<Result<InvocationResponse, Failure>>, Failure> {
+    let engine = served.engine()?;
+    let count = requests.iter().map(|request| request.as_ref().map_or(1, |decoded| decoded.inputs.each.len())).sum();
+    app.check_count(count, "inputs")?;
+    let mut groups: Vec<(InputOptions, Vec<usize>)> = Vec::new();
+    let mut open: Vec<Result<Decoded, Failure>> = requests;
+    for (index, request) in open.iter_mut().enumerate() {
+        let Ok(decoded) = request else { continue };
+        match decoded.check_count(app).and_then(|()| decoded.parameters.input_options()) {
+            Err(failure) => *request = Err(failure),
+            Ok(options) => match groups.iter_mut().find(|(known, _)| *known == options) {
+                Some((_, members)) => members.push(index),
+                None => groups.push((options, vec![index])),
+            },
+        }
+    }
+    let texts: Vec<Vec<String>> =
+        open.iter().map(|request| request.as_ref().map_or_else(|_| vec![], Decoded::texts)).collect();
+    let mut answers: Vec<Vec<Result<Answer, Failure>>> = open.iter().map(|_| Vec::new()).collect();
+    for (options, members) in groups {
+        let (mut inputs, mut counts) = (Vec::new(), Vec::new());
+        for &index in &members {
+            if let Ok(decoded) = &mut open[index] {
+                counts.push(decoded.inputs.each.len());
+                inputs.append(&mut decoded.inputs.each);
+            }
+        }
+        let mut results = app.run(arrival, served, inputs, &options).await?.into_iter();
+        for (&index, count) in members.iter().zip(counts) {
+            answers[index] = results.by_ref().take(count).collect();
+        }
+    }
+    let response = |((request, answers), texts): ((Result<Decoded, Failure>, _), Vec<String>)| {
+        let Decoded { inputs, parameters } = request?;
+        let answers = placed(inputs.list, answers);
+        response_of(engine, &parameters, &texts, answers, inputs.list.is_some(), form)
     };
-    let texts: Vec<String> = inputs.each.iter().map(text).collect();
-    let answers = app.answer(arrival, served, inputs, &options).await?;
-    response_of(served.engine()?, &parameters, &texts, answers, listed, form)
+    let responses: Vec<_> = open.into_iter().zip(answers).zip(texts).map(response).collect();
+    if responses.iter().any(Result::is_ok) {
+        // A body that fails as a whole is counted where its response is made.
+        responses.iter().filter_map(|one| one.as_ref().err()).for_each(|failure| app.metrics.failed(failure.kind));
+    }
+    Ok(responses)
 }
 
 async fn custom(
     app: &App,
     arrival: &Arrival,
+    name: &str,
     handler: &python::Handler,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let response = handler.invoke(handler_request(app, arrival, headers, body)).await.map_err(handler_failure)?;
+    app.metrics.answered(name, arrival.at.elapsed().as_secs_f64(), 1);
     handler_response(response)
 }
 
@@ -167,7 +215,7 @@ fn handler_request(app: &App, arrival: &Arrival, headers: &HeaderMap, body: Byte
     let default = || app.options.default_accept.clone().unwrap_or_else(|| "application/json".into());
     python::Request {
         content_type: header(header::CONTENT_TYPE).unwrap_or_else(|| "application/json".into()),
-        accept: header(header::ACCEPT).filter(|accept| accept != "*/*").unwrap_or_else(default),
+        accept: header(header::ACCEPT).and_then(|accept| preferred(&accept)).unwrap_or_else(default),
         body,
         headers: handler_headers(headers),
         deadline: arrival.deadline,
@@ -184,7 +232,13 @@ fn handler_response(response: python::Response) -> Result<Response, Failure> {
     let content_type = HeaderValue::from_str(&response.content_type).map_err(|_| {
         Failure::new(Kind::HandlerFailed, format!("the handler's content type {:?} is none", response.content_type))
     })?;
-    Ok((status, [(header::CONTENT_TYPE, content_type)], response.body).into_response())
+    let mut answer = (status, [(header::CONTENT_TYPE, content_type)], response.body).into_response();
+    for (name, value) in response.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            answer.headers_mut().append(name, value);
+        }
+    }
+    Ok(answer)
 }
 
 fn handler_failure(error: python::HandlerError) -> Failure {
@@ -194,10 +248,12 @@ fn handler_failure(error: python::HandlerError) -> Failure {
         429 => Kind::Overloaded,
         413 => Kind::TooLarge,
         415 => Kind::MediaType,
+        406 => Kind::NotAcceptable,
         400..=499 => Kind::HandlerRefused,
         _ => Kind::HandlerFailed,
     };
-    Failure::new(kind, error.to_string())
+    let failure = Failure::new(kind, error.to_string()).with_status(error.status());
+    if matches!(kind, Kind::Unavailable | Kind::Overloaded) { failure.retry_after(1) } else { failure }
 }
 
 fn with_contract_headers(request: &HeaderMap, mut response: Response) -> Response {
@@ -207,228 +263,4 @@ fn with_contract_headers(request: &HeaderMap, mut response: Response) -> Respons
         response.headers_mut().insert(CUSTOM_ATTRIBUTES, attributes.clone());
     }
     response
-}
-
-/// A model to load.
-#[derive(Debug, Deserialize, ToSchema)]
-pub struct LoadRequest {
-    /// What requests will call it.
-    #[schema(min_length = 1, max_length = 256)]
-    model_name: String,
-    /// A path below the server's model root.
-    url: String,
-}
-
-/// A loaded model.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LoadedModel {
-    /// What requests call it.
-    model_name: String,
-    /// Where it came from.
-    model_url: String,
-}
-
-impl From<&Served> for LoadedModel {
-    fn from(served: &Served) -> Self {
-        Self { model_name: served.name.clone(), model_url: served.source.clone() }
-    }
-}
-
-/// The loaded models.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct LoadedModels {
-    /// In the order of their arrival.
-    models: Vec<LoadedModel>,
-}
-
-/// Loads a model.
-///
-/// Only where the server was started with `--multi-model`, and only from below its `--model-root`.
-#[utoipa::path(post, path = "/models", tag = "SageMaker", request_body = LoadRequest,
-    responses(
-        (status = 200, description = "Loaded and warm", body = LoadedModel),
-        (status = 409, description = "A model of that name is loaded", body = ErrorBody),
-        (status = 507, description = "There is no memory for it", body = ErrorBody),
-        super::Failures))]
-pub async fn load_model(
-    State(app): State<Arc<App>>,
-    Extension(arrival): Extension<Arrival>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let multi = multi_model(&app)?;
-    let (head, body) = request.into_parts();
-    let bytes = body::read(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
-    let LoadRequest { model_name, url } = body::json(&bytes)?;
-    let spec = ModelSpec { source: below(&multi.root, &url)?, name: checked_name(model_name)? };
-    let reservation = app.registry.reserve(&spec.name)?;
-    refuse_without_memory(&app, multi, &spec).await?;
-    let served = Served::load(&spec, &app.options, &app.metrics).await.map_err(unloadable)?;
-    let response = body::respond(&LoadedModel::from(&served));
-    reservation.fill(Arc::new(served));
-    Ok(response)
-}
-
-/// Lists the loaded models.
-#[utoipa::path(get, path = "/models", tag = "SageMaker",
-    responses((status = 200, description = "The models", body = LoadedModels), super::Failures))]
-pub async fn list_models(State(app): State<Arc<App>>) -> Response {
-    body::respond(&LoadedModels { models: app.registry.all().iter().map(|served| served.as_ref().into()).collect() })
-}
-
-/// Describes a loaded model.
-#[utoipa::path(get, path = "/models/{name}", tag = "SageMaker",
-    params(("name" = String, Path, description = "Name of a model")),
-    responses((status = 200, description = "The model", body = LoadedModel), super::Failures))]
-pub async fn show_model(State(app): State<Arc<App>>, Segment(name): Segment<String>) -> Result<Response, Failure> {
-    Ok(body::respond(&LoadedModel::from(app.registry.get(Some(&name))?.as_ref())))
-}
-
-/// Unloads a model; requests that it is answering are finished.
-#[utoipa::path(delete, path = "/models/{name}", tag = "SageMaker",
-    params(("name" = String, Path, description = "Name of a model")),
-    responses((status = 200, description = "Unloaded", body = LoadedModel), super::Failures))]
-pub async fn unload_model(State(app): State<Arc<App>>, Segment(name): Segment<String>) -> Result<Response, Failure> {
-    multi_model(&app)?;
-    let served = app.registry.remove(&name)?;
-    tracing::info!(model = name, "model unloaded");
-    Ok(body::respond(&LoadedModel::from(served.as_ref())))
-}
-
-/// Loads a model anew from where it came from; requests go to the old one until the new one is warm.
-#[utoipa::path(post, path = "/models/{name}/reload", tag = "SageMaker",
-    params(("name" = String, Path, description = "Name of a model")),
-    responses((status = 200, description = "Reloaded", body = LoadedModel), super::Failures))]
-pub async fn reload_model(State(app): State<Arc<App>>, Segment(name): Segment<String>) -> Result<Response, Failure> {
-    app.ready()?;
-    if !app.options.is_loopback() && app.options.api_keys.is_empty() {
-        let text = "reloading over HTTP needs an API key (--api-key-file) where the server is open to other machines";
-        return Err(Failure::new(Kind::Forbidden, text));
-    }
-    let served = reload(&app, &name).await?;
-    Ok(body::respond(&LoadedModel::from(served.as_ref())))
-}
-
-/// See [`reload_model`].
-///
-/// # Errors
-/// When there is no such model, or it does not load; then the old one stays.
-pub async fn reload(app: &App, name: &str) -> Result<Arc<Served>, Failure> {
-    let old = app.registry.get(Some(name))?;
-    let spec = ModelSpec { name: old.name.clone(), source: old.source.clone() };
-    let served = Arc::new(Served::load(&spec, &app.options, &app.metrics).await.map_err(unloadable)?);
-    app.registry.replace(served.clone())?;
-    tracing::info!(model = name, "model reloaded");
-    Ok(served)
-}
-
-fn unloadable(error: crate::served::ServeError) -> Failure {
-    Failure::new(Kind::Unloadable, error.to_string())
-}
-
-fn multi_model(app: &App) -> Result<&MultiModel, Failure> {
-    app.ready()?;
-    app.options.multi_model.as_ref().ok_or_else(|| {
-        let text = "models are loaded and unloaded over HTTP only where the server was started with --multi-model";
-        Failure::new(Kind::Forbidden, text)
-    })
-}
-
-fn checked_name(name: String) -> Result<String, Failure> {
-    let allowed = |c: char| c.is_alphanumeric() || "._-/".contains(c);
-    if name.is_empty() || name.len() > 256 || !name.chars().all(allowed) {
-        let problem = "must be 1 to 256 letters, digits, dots, dashes, underscores and slashes";
-        return Err(Failure::invalid("model_name", problem));
-    }
-    Ok(name)
-}
-
-/// A path that lies below the root, links followed.
-fn below(root: &Path, url: &str) -> Result<String, Failure> {
-    let refused = |problem: String| Failure::invalid("url", problem);
-    if url.contains("://") {
-        return Err(refused("must be a path on this machine; nothing is loaded from a URL".into()));
-    }
-    let path = if Path::new(url).is_absolute() { PathBuf::from(url) } else { root.join(url) };
-    if path.components().any(|part| part == Component::ParentDir) {
-        return Err(refused("must not contain `..`".into()));
-    }
-    let path = path.canonicalize().map_err(|error| refused(format!("cannot be opened: {error}")))?;
-    let root = root.canonicalize().map_err(|error| {
-        Failure::new(Kind::Internal, format!("the model root {} cannot be opened: {error}", root.display()))
-    })?;
-    if !path.starts_with(&root) {
-        return Err(refused(format!("must lie below the model root {}", root.display())));
-    }
-    path.into_os_string().into_string().map_err(|_| refused("is not UTF-8".into()))
-}
-
-/// What a model takes in memory for each byte of its files.
-const MEMORY_PER_FILE_BYTE: f64 = 1.3;
-
-async fn refuse_without_memory(app: &App, multi: &MultiModel, spec: &ModelSpec) -> Result<(), Failure> {
-    let sources: Vec<String> = app.registry.all().iter().map(|served| served.source.clone()).collect();
-    let (own, limit) = (spec.source.clone(), multi.memory);
-    let sizes = tokio::task::spawn_blocking(move || {
-        let loaded: u64 = sources.iter().map(|source| size_of_files(Path::new(source))).sum();
-        (size_of_files(Path::new(&own)), loaded)
-    });
-    let (own, loaded) = sizes.await.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
-    let (needed, room, whose) = match limit {
-        Some(limit) => (own + loaded, limit, "all models may take (--model-memory)"),
-        None => (own, available_memory(), "are free on this machine"),
-    };
-    let needed = (needed as f64 * MEMORY_PER_FILE_BYTE) as u64;
-    if needed > room {
-        let text = format!("about {needed} bytes are needed and {room} {whose}; unload another model first");
-        return Err(Failure::new(Kind::Memory, text));
-    }
-    Ok(())
-}
-
-/// Bytes of all files below a path.
-fn size_of_files(path: &Path) -> u64 {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return 0 };
-    if !metadata.is_dir() {
-        return metadata.len();
-    }
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| size_of_files(&entry.path())).sum()
-}
-
-/// What the system says a new process can have without swapping; everything where it does not say.
-fn available_memory() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kibibytes.map_or(u64::MAX, |kibibytes| kibibytes * 1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn models_come_from_below_the_root_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("root");
-        std::fs::create_dir_all(root.join("m")).unwrap();
-        std::fs::create_dir_all(dir.path().join("outside")).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("outside"), root.join("link")).unwrap();
-        assert!(below(&root, "m").unwrap().ends_with("root/m"));
-        assert!(below(&root, root.join("m").to_str().unwrap()).is_ok());
-        for url in ["../outside", "link", "s3://bucket/m", "gone", dir.path().join("outside").to_str().unwrap()] {
-            assert_eq!(below(&root, url).unwrap_err().field.as_deref(), Some("url"), "{url}");
-        }
-    }
-
-    #[test]
-    fn files_are_counted_below_directories() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("a")).unwrap();
-        std::fs::write(dir.path().join("a/x"), [0; 10]).unwrap();
-        std::fs::write(dir.path().join("y"), [0; 5]).unwrap();
-        assert_eq!(size_of_files(dir.path()), 15);
-        assert!(available_memory() > 0);
-    }
 }

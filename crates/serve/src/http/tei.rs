@@ -13,8 +13,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::app::{App, Arrival, Inputs};
-use super::invocations::{inputs_of, refuse_unsupported};
+use super::invocations::{refuse_unsupported, texts_of};
 use super::parameters::{LabelForm, Side};
+use super::sagemaker::target_model;
 use super::{body, sagemaker};
 use crate::failure::{ErrorBody, Failure};
 use crate::input::{Input, InputOptions};
@@ -32,6 +33,7 @@ pub async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, Failure> 
 
 /// Texts to embed.
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct EmbedRequest {
     /// A text, or a list of texts.
     #[schema(value_type = TextsSchema)]
@@ -78,7 +80,7 @@ pub async fn embed(
     Extension(arrival): Extension<Arrival>,
     request: Request,
 ) -> Result<Response, Failure> {
-    let served = app.model(None, Task::FeatureExtraction, "/embed")?;
+    let served = app.model(target_model(request.headers())?.as_deref(), Task::FeatureExtraction, "/embed")?;
     let (head, body) = request.into_parts();
     let bytes = body::read_json(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
     let request: EmbedRequest = body::json(&bytes)?;
@@ -89,13 +91,14 @@ pub async fn embed(
         cut: request.truncation_direction.map(Into::into).unwrap_or_default(),
         ..InputOptions::default()
     };
-    let answers = app.answer(&arrival, &served, inputs_of(request.inputs)?, &options).await?;
+    let answers = app.answer(&arrival, &served, texts_of(request.inputs, "inputs")?, &options).await?;
     let embeddings = items(answers.into_iter().map(|answer| Ok(answer?.rows.values)).collect())?;
     Ok(body::respond(&EmbedResponse(embeddings)))
 }
 
 /// Texts to label.
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct PredictRequest {
     /// A text; a pair as a list of two texts; or a list of such lists of one or two texts each.
     #[schema(value_type = SequencesSchema)]
@@ -150,7 +153,7 @@ pub async fn predict(
     Extension(arrival): Extension<Arrival>,
     request: Request,
 ) -> Result<Response, Failure> {
-    let served = app.model(None, Task::TextClassification, "/predict")?;
+    let served = app.model(target_model(request.headers())?.as_deref(), Task::TextClassification, "/predict")?;
     let (head, body) = request.into_parts();
     let bytes = body::read_json(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
     let request: PredictRequest = body::json(&bytes)?;
@@ -160,7 +163,7 @@ pub async fn predict(
         ..InputOptions::default()
     };
     let inputs = sequences_of(request.inputs)?;
-    let listed = inputs.listed;
+    let listed = inputs.list.is_some();
     let answers = app.answer(&arrival, &served, inputs, &options).await?;
     let config = served.engine()?.config();
     let function = request.raw_scores.then_some(ScoreFunction::None);
@@ -178,14 +181,14 @@ fn sequences_of(value: Value) -> Result<Inputs, Failure> {
     match value {
         Value::Array(list) if list.iter().any(Value::is_array) => {
             let each = list.into_iter().enumerate().map(|(i, value)| sequence_of(value, &format!("inputs[{i}]")));
-            Ok(Inputs { each: each.collect(), listed: true })
+            Ok(Inputs { each: each.collect(), list: Some("inputs") })
         }
-        Value::Array(list) if list.is_empty() => Ok(Inputs { each: Vec::new(), listed: true }),
+        Value::Array(list) if list.is_empty() => Ok(Inputs { each: Vec::new(), list: Some("inputs") }),
         Value::Array(list) if list.len() > 2 => {
             let problem = "has more than two texts: two are a pair; send a batch as [[text], [text], ...]";
             Err(Failure::invalid("inputs", problem))
         }
-        value => Ok(Inputs { each: vec![Ok(sequence_of(value, "inputs")?)], listed: false }),
+        value => Ok(Inputs::one(sequence_of(value, "inputs")?)),
     }
 }
 
@@ -308,7 +311,7 @@ mod tests {
 
     #[test]
     fn two_texts_are_a_pair_and_batches_are_lists_of_lists() {
-        let of = |value| sequences_of(value).map(|inputs| (inputs.listed, inputs.each));
+        let of = |value| sequences_of(value).map(|inputs| (inputs.list.is_some(), inputs.each));
         let pair = Input { text: "a".into(), pair: Some("b".into()) };
         assert_eq!(of(json!(["a", "b"])).unwrap(), (false, vec![Ok(pair.clone())]));
         assert_eq!(of(json!([["a"], ["a", "b"]])).unwrap(), (true, vec![Ok(Input::text("a")), Ok(pair)]));

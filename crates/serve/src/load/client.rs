@@ -29,6 +29,13 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 const SYSTEM_CERTIFICATES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
+/// The answer to a request.
+pub struct Answered {
+    pub status: u16,
+    /// The body, unless the status is 2xx.
+    pub refusal: Option<Bytes>,
+}
+
 type Sender = SendRequest<Full<Bytes>>;
 
 /// Sends requests to one target, over as many connections as are needed at once.
@@ -71,8 +78,8 @@ impl Client {
         self.waited.load(Ordering::Relaxed)
     }
 
-    /// Sends one request and reads its whole answer: the status.
-    pub async fn send(&self, body: Vec<u8>) -> Result<u16, FailureKind> {
+    /// Sends one request and reads its whole answer.
+    pub async fn send(&self, body: Vec<u8>) -> Result<Answered, FailureKind> {
         let _permit = match self.permits.try_acquire() {
             Ok(permit) => permit,
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
@@ -81,17 +88,19 @@ impl Client {
             }
         };
         let (response, sender) = self.answer(self.request(body)).await?;
-        let status = response.status().as_u16();
+        let status = response.status();
         if response.body().size_hint().lower() > MAX_ANSWER_BYTES as u64 {
             return Err(FailureKind::TooLarge);
         }
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES);
-        match body.collect().await {
-            Ok(_) => self.keep(sender),
+        let body = match body.collect().await {
+            Ok(body) => body.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => return Err(FailureKind::TooLarge),
             Err(error) => return Err(error.downcast_ref::<hyper::Error>().map_or(FailureKind::Closed, kind_of)),
-        }
-        Ok(status)
+        };
+        self.keep(sender);
+        let refusal = (!status.is_success()).then_some(body);
+        Ok(Answered { status: status.as_u16(), refusal })
     }
 
     fn request(&self, body: Vec<u8>) -> Request<Full<Bytes>> {

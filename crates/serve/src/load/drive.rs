@@ -143,7 +143,8 @@ impl Run {
         let answer = self.client.send(self.plan.body(number));
         let outcome = tokio::time::timeout_at((due + self.plan.timeout).into(), answer).await;
         let outcome = outcome.unwrap_or(Err(FailureKind::Timeout));
+        let failed = outcome.is_err();
         self.tally.finished(due, outcome);
-        outcome.is_err()
+        failed
     }
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use drive::{run, run_until};
-pub use report::{FailureKind, Latency, Report, Starts};
+pub use report::{FailureKind, Latency, Refusal, Report, Starts};
 pub use schedule::Arrival;
 pub use target::{Protocol, Target, Trust};
 pub use texts::read_texts;

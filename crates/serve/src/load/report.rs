@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::client::Client;
+use super::client::{Answered, Client};
 use super::{Pace, Plan};
 
 /// A request counts as late when the generator itself started it this much after its time.
-const LATE: Duration = Duration::from_millis(1);
-/// Share of late starts from which the generator is said to have fallen behind.
+const LATE: Duration = Duration::from_millis(5);
+/// From so many late starts, and such a share of all, the generator is said to have fallen behind.
+const FALLEN_BEHIND: u64 = 5;
 const TOLERATED_LATE_SHARE: f64 = 0.01;
+/// Characters of an answer that is shown.
+const SHOWN_BODY: usize = 200;
+/// Width of the names in the table, wider than any.
+const NAMES: usize = 24;
 
 /// Why a request got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -72,14 +77,24 @@ pub struct Latency {
 /// How well the generator kept its own schedule. Latency counts from the schedule, so lateness is part of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Starts {
-    /// Requests started more than a millisecond late.
+    /// Requests started more than five milliseconds late.
     pub late: u64,
     /// 99 % were started at most this late, in milliseconds.
     pub delay_p99_ms: f64,
     /// The latest start, in milliseconds.
     pub delay_max_ms: f64,
-    /// More than one request in a hundred was late: the figures say as much about this machine as about the server.
+    /// More than one request in a hundred, and at least five, were late: the figures say as much about this machine as
+    /// about the server.
     pub fell_behind: bool,
+}
+
+/// An answer whose status is not 2xx.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// The status.
+    pub status: u16,
+    /// The first 200 characters of the body, control characters as escapes.
+    pub body: String,
 }
 
 /// What a load test found. All counts leave the warm-up out.
@@ -107,6 +122,8 @@ pub struct Report {
     pub unfinished: u64,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
+    /// The first answer that is not 2xx, if there was one.
+    pub first_refusal: Option<Refusal>,
     /// Requests without an answer, by reason.
     pub failures: BTreeMap<FailureKind, u64>,
     /// Requests started per second.
@@ -129,7 +146,7 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut line = |name: &str, value: String| writeln!(f, "{name:<22}{value}");
+        let mut line = |name: &str, value: String| writeln!(f, "{name:<NAMES$}{value}");
         let load = match (self.target_rate, self.concurrency) {
             (Some(rate), _) => format!("{rate} requests/s asked for"),
             (None, callers) => format!("{} callers, each with one request at a time", callers.unwrap_or(0)),
@@ -143,8 +160,14 @@ impl fmt::Display for Report {
         for (status, count) in &self.statuses {
             line(&format!("  status {status}"), count.to_string())?;
         }
+        if let Some(Refusal { status, body }) = &self.first_refusal {
+            line("", format!("first with {status}: {body}"))?;
+        }
         for (kind, count) in &self.failures {
             line(&format!("  {}", kind.words()), count.to_string())?;
+            if *kind == FailureKind::Tls {
+                line("", "trust the server's certificate with --cacert FILE, or any with --insecure".into())?;
+            }
         }
         let rates = format!("{:.1} requests/s, {:.1} inputs/s", self.requests_per_second, self.inputs_per_second);
         line("throughput", rates)?;
@@ -170,7 +193,7 @@ impl fmt::Display for Report {
         }
         if let Some(starts) = &self.starts {
             let delays = format!("p99 {:.3} ms, max {:.3} ms late", starts.delay_p99_ms, starts.delay_max_ms);
-            line("own schedule", format!("{} started over 1 ms late, {delays}", starts.late))?;
+            line("own schedule", format!("{} started over 5 ms late, {delays}", starts.late))?;
             if starts.fell_behind {
                 line("", "the generator fell behind: use a lower rate or another machine".into())?;
             }
@@ -190,6 +213,7 @@ struct Counts {
     finished: u64,
     late: u64,
     statuses: BTreeMap<u16, u64>,
+    first_refusal: Option<Refusal>,
     failures: BTreeMap<FailureKind, u64>,
     latencies: Microseconds,
     delays: Microseconds,
@@ -204,6 +228,7 @@ impl Tally {
             finished: 0,
             late: 0,
             statuses: BTreeMap::new(),
+            first_refusal: None,
             failures: BTreeMap::new(),
             latencies: Microseconds::default(),
             delays: Microseconds::default(),
@@ -224,7 +249,7 @@ impl Tally {
     }
 
     /// Notes what became of a request that was due.
-    pub fn finished(&self, due: Instant, outcome: Result<u16, FailureKind>) {
+    pub fn finished(&self, due: Instant, outcome: Result<Answered, FailureKind>) {
         if due < self.counted_from {
             return;
         }
@@ -233,7 +258,10 @@ impl Tally {
         counts.finished += 1;
         counts.last = now;
         match outcome {
-            Ok(status) => {
+            Ok(Answered { status, refusal }) => {
+                if let (None, Some(body)) = (&counts.first_refusal, refusal) {
+                    counts.first_refusal = Some(Refusal { status, body: beginning(&body) });
+                }
                 *counts.statuses.entry(status).or_default() += 1;
                 if is_success(status) {
                     counts.latencies.record(now - due);
@@ -264,7 +292,7 @@ impl Tally {
             late: counts.late,
             delay_p99_ms: counts.delays.quantile(0.99),
             delay_max_ms: counts.delays.quantile(1.0),
-            fell_behind: counts.late as f64 > TOLERATED_LATE_SHARE * counts.sent as f64,
+            fell_behind: fell_behind(counts.late, counts.sent),
         };
         Report {
             url: plan.target.url(),
@@ -278,6 +306,7 @@ impl Tally {
             succeeded,
             unfinished: counts.sent - counts.finished,
             statuses: counts.statuses.clone(),
+            first_refusal: counts.first_refusal.clone(),
             failures: counts.failures.clone(),
             sent_per_second: per_second(counts.sent, seconds),
             requests_per_second,
@@ -289,6 +318,21 @@ impl Tally {
             interrupted,
         }
     }
+}
+
+/// The beginning of a body in one line.
+fn beginning(body: &[u8]) -> String {
+    // A character has up to four bytes.
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * SHOWN_BODY)]);
+    let mut shown = String::new();
+    for c in text.trim().chars().take(SHOWN_BODY) {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+fn fell_behind(late: u64, sent: u64) -> bool {
+    late >= FALLEN_BEHIND && late as f64 > TOLERATED_LATE_SHARE * sent as f64
 }
 
 fn is_success(status: u16) -> bool {
@@ -327,5 +371,31 @@ impl Microseconds {
             p99_9: self.quantile(0.999),
             max: self.quantile(1.0),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leaves_a_gap_before_its_count() {
+        use FailureKind::{Closed, Connect, Malformed, Timeout, Tls, TooLarge};
+        for kind in [Connect, Tls, Timeout, Closed, Malformed, TooLarge] {
+            assert!("  ".len() + kind.words().len() < NAMES, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_few_late_starts_are_not_yet_falling_behind() {
+        for (late, sent, behind) in [(4, 10, false), (5, 10, true), (5, 500, false), (5, 499, true), (0, 0, false)] {
+            assert_eq!(fell_behind(late, sent), behind, "{late} of {sent}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_shown_in_one_short_line() {
+        assert_eq!(beginning(b"{\"error\":\n\x1b1}\n"), "{\"error\":\\n\\u{1b}1}");
+        assert_eq!(beginning("é".repeat(1000).as_bytes()), "é".repeat(200));
     }
 }

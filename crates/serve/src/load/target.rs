@@ -14,7 +14,8 @@ const DEFAULT_PATH: &str = "/invocations";
 /// The form of a request's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// `{"inputs": "…"}`, or a list: SageMaker's Hugging Face toolkit, text-embeddings-inference.
+    /// `{"inputs": "…"}`, or a list: SageMaker's Hugging Face toolkit, text-embeddings-inference. For several texts to
+    /// `/predict` each is a list of its own, for that protocol takes a plain list for a text and its pair.
     Inputs,
     /// `{"input": "…", "model": "…"}`: OpenAI's embeddings.
     OpenAi,
@@ -119,6 +120,9 @@ impl Target {
     pub(super) fn body(&self, texts: &[&str]) -> Vec<u8> {
         let inputs = if let [text] = texts { json!(text) } else { json!(texts) };
         let body = match self.protocol {
+            Protocol::Inputs if texts.len() > 1 && self.path.path().trim_end_matches('/') == "/predict" => {
+                json!({"inputs": texts.iter().map(|text| [text]).collect::<Vec<_>>()})
+            }
             Protocol::Inputs => json!({"inputs": inputs}),
             Protocol::OpenAi => json!({"input": inputs, "model": self.model}),
             Protocol::Kserve => json!({"inputs": [
@@ -148,6 +152,9 @@ mod tests {
         sends("http://h:1", &["a"], "/invocations", r#"{"inputs":"a"}"#);
         sends("http://h:1/", &["a", "b"], "/invocations", r#"{"inputs":["a","b"]}"#);
         sends("http://h/embed?x=1", &["a"], "/embed?x=1", r#"{"inputs":"a"}"#);
+        sends("http://h/embed", &["a", "b"], "/embed", r#"{"inputs":["a","b"]}"#);
+        sends("http://h/predict", &["a"], "/predict", r#"{"inputs":"a"}"#);
+        sends("http://h/predict", &["a", "b"], "/predict", r#"{"inputs":[["a"],["b"]]}"#);
         sends("http://h/models/x/invoke", &["a"], "/models/x/invoke", r#"{"inputs":"a"}"#);
         sends("http://h/v1/embeddings", &["a"], "/v1/embeddings", r#"{"input":"a","model":"m"}"#);
         let kserve = r#"{"inputs":[{"data":["a"],"datatype":"BYTES","name":"text","shape":[1]}]}"#;

@@ -218,6 +218,9 @@ async fn https_needs_trust_or_the_wish_to_do_without() {
         let report = run(Plan { target, ..plan(&server.url, at(100.0), 0.05) }).await.unwrap();
         assert_eq!(report.succeeded, succeeded, "{trust:?}");
         assert_eq!(report.failures.get(&FailureKind::Tls).copied().unwrap_or(0), 5 - succeeded);
+        let table = report.to_string();
+        assert_eq!(table.contains("TLS handshake failed  5\n"), succeeded == 0, "{table}");
+        assert_eq!(table.contains("--cacert FILE, or any with --insecure"), succeeded == 0, "{table}");
     }
 }
 
@@ -245,10 +248,17 @@ async fn a_report_is_a_table_and_a_json_object() {
     let server = server(|number| (if number == 0 { 429 } else { 200 }, Duration::ZERO), None).await;
     let report = run(Plan { inputs_per_request: 2, ..plan(&server.url, at(100.0), 0.1) }).await.unwrap();
     let table = report.to_string();
-    for part in ["sent                  10 (100.0/s)", "  status 429          1", "  p99.9  ", "own schedule"] {
+    for part in [
+        "sent                    10 (100.0/s)",
+        "  status 429            1\n",
+        "first with 429: []\n",
+        "  p99.9  ",
+        "own schedule",
+    ] {
         assert!(table.contains(part), "{part:?} in\n{table}");
     }
     let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["first_refusal"], serde_json::json!({"status": 429, "body": "[]"}));
     assert_eq!((&json["statuses"]["429"], &json["failures"]), (&1.into(), &serde_json::json!({})));
     assert!(json["latency_ms"]["p99.9"].is_number());
     assert_eq!(report.inputs_per_second, 2.0 * report.requests_per_second);

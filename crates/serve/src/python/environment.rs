@@ -1,9 +1,10 @@
 //! The interpreter that runs a script: the base interpreter, or a virtual environment with the script's requirements.
 //!
 //! An environment is a directory named by a hash of the base interpreter, of `requirements.txt` and of every file that it
-//! names, so that a restart finds it again and a change makes a new one. It sees the packages of the base interpreter too
-//! (`--system-site-packages`): requirements written for the inference toolkits leave out what their images hold already,
-//! such as torch. An environment counts only with its mark `complete`, which is renamed into place last.
+//! names, so that a restart finds it again and a change makes a new one. It sees the packages of the base interpreter too:
+//! requirements written for the inference toolkits leave out what their images hold already, such as torch. For that it has
+//! `--system-site-packages`, or, where the base interpreter is of a virtual environment itself, a `.pth` file with the
+//! directories of that one, which `--system-site-packages` would pass over. An environment counts only with its mark `complete`, which is renamed into place last.
 
 use std::{
     collections::BTreeSet,
@@ -13,18 +14,38 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::{process::Command, task::spawn_blocking};
 
 use super::{
     HandlerError, HandlerOptions,
+    output::cut,
     process::{describe, run},
 };
 
 /// Time for the interpreter to say what it is.
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 const OLDEST: (u32, u32) = (3, 9);
-const PROBE: &str = "import sys; print('interpreter', sys.executable, *sys.version_info[:3], sep='\\t')";
+/// Prints what becomes [`Base`]; `packages` is there where the interpreter is of a virtual environment.
+const PROBE: &str = "
+import json, site, sys
+packages = None
+if sys.prefix != sys.base_prefix:
+    user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    packages = site.getsitepackages() + user
+about = {'executable': sys.executable, 'version': sys.version_info[:3], 'packages': packages}
+print('interpreter', json.dumps(about))
+";
+/// Adds the directories of its argument, a JSON list, to the environment of the interpreter that runs it, with what their own
+/// `.pth` files name, such as editable installations.
+const ADD_PACKAGES: &str = "
+import json, os, sys, sysconfig
+with open(os.path.join(sysconfig.get_path('purelib'), 'base_interpreter.pth'), 'w', encoding='ascii') as file:
+    for path in json.loads(sys.argv[1]):
+        print(f'import site; site.addsitedir({path!a})', file=file)
+";
 /// Files and bytes that requirements may refer to.
 const REFERRED_FILES: usize = 10_000;
 const REFERRED_BYTES: u64 = 4 << 30;
@@ -36,16 +57,15 @@ pub(super) async fn prepare(
     options: &HandlerOptions,
     script: &Path,
 ) -> Result<(PathBuf, Option<PathBuf>), HandlerError> {
-    let (python, version) = base_interpreter(&options.python).await?;
-    let Some(code) = script.parent() else { return Ok((python, None)) };
+    let base = base_interpreter(&options.python).await?;
+    let Some(code) = script.parent() else { return Ok((base.executable, None)) };
     let requirements = code.join("requirements.txt");
     if !requirements.is_file() {
-        return Ok((python, None));
+        return Ok((base.executable, None));
     }
-    let environment =
-        Environment { code, requirements: &requirements, python: &python, limit: options.install_timeout };
+    let environment = Environment { code, requirements: &requirements, base: &base, limit: options.install_timeout };
     let mut digest = Sha256::new();
-    digest.update(format!("{}\n{version}\n", python.display()));
+    digest.update(format!("{base:?}\n"));
     let (owned_code, list) = (code.to_owned(), requirements.clone());
     let digest =
         spawn_blocking(move || digest_requirements(&owned_code, &list, &mut digest).map(|()| digest.finalize()))
@@ -60,28 +80,42 @@ pub(super) async fn prepare(
     Ok((inside, Some(directory)))
 }
 
-async fn base_interpreter(python: &Path) -> Result<(PathBuf, String), HandlerError> {
+/// The base interpreter. `Debug` is part of the key of an environment.
+#[derive(Debug, Deserialize)]
+struct Base {
+    executable: PathBuf,
+    version: (u32, u32, u32),
+    /// Where the packages are, in a virtual environment.
+    packages: Option<Vec<String>>,
+}
+
+async fn base_interpreter(python: &Path) -> Result<Base, HandlerError> {
     let failed = |reason: String| HandlerError::Interpreter { python: python.to_owned(), reason };
     let mut command = Command::new(python);
     command.args(["-c", PROBE]);
     let (status, lines) = run(command, "python", PROBE_LIMIT).await.map_err(|error| failed(error.to_string()))?;
-    let answer = lines.iter().rev().find_map(|line| line.strip_prefix("interpreter\t"));
+    let answer = lines.iter().rev().find_map(|line| line.strip_prefix("interpreter "));
     let (Some(true), Some(answer)) = (status.map(|status| status.success()), answer) else {
         let ended = status.map_or_else(|| format!("no answer in {PROBE_LIMIT:?}"), describe);
-        return Err(failed(format!("{ended}: {}", lines.join(" | "))));
+        return Err(failed(format!("{ended}: {}", joined(&lines))));
     };
-    let parts: Vec<&str> = answer.split('\t').collect();
-    let [executable, major, minor, patch] = parts[..] else { return Err(failed(format!("it says {answer:?}"))) };
-    if (major.parse().unwrap_or(0), minor.parse().unwrap_or(0)) < OLDEST {
+    let base: Base = serde_json::from_str(answer).map_err(|error| failed(format!("it says {answer:?}: {error}")))?;
+    let (major, minor, patch) = base.version;
+    if (major, minor) < OLDEST {
         return Err(failed(format!("it is Python {major}.{minor}.{patch}")));
     }
-    Ok((executable.into(), format!("{major}.{minor}.{patch}")))
+    Ok(base)
+}
+
+/// The last lines of a tool in one, for a message.
+fn joined(lines: &[String]) -> String {
+    lines.iter().map(|line| cut(line)).collect::<Vec<_>>().join(" | ")
 }
 
 struct Environment<'a> {
     code: &'a Path,
     requirements: &'a Path,
-    python: &'a Path,
+    base: &'a Base,
     limit: Duration,
 }
 
@@ -140,8 +174,12 @@ impl Environment<'_> {
         if directory.exists() {
             fs::remove_dir_all(directory).map_err(|error| self.failed(error))?;
         }
-        let mut venv = Command::new(self.python);
-        venv.args(["-m", "venv", "--system-site-packages", "--without-pip"]).arg(directory);
+        let mut venv = Command::new(&self.base.executable);
+        venv.args(["-m", "venv", "--without-pip"]);
+        if self.base.packages.is_none() {
+            venv.arg("--system-site-packages");
+        }
+        venv.arg(directory);
         self.step(venv, "venv", until).await?;
         let inside = std::path::absolute(directory.join("bin").join("python")).map_err(|error| self.failed(error))?;
         let run_inside = |option: &str, what: &str| {
@@ -149,6 +187,11 @@ impl Environment<'_> {
             command.args([option, what]);
             command
         };
+        if let Some(packages) = &self.base.packages {
+            let mut add = run_inside("-c", ADD_PACKAGES);
+            add.arg(Value::from(packages.as_slice()).to_string());
+            self.step(add, "python", until).await?;
+        }
         // The base interpreter's pip serves as well and saves seconds; not every interpreter has one.
         if self.step(run_inside("-c", "import pip"), "python", until).await.is_err() {
             self.step(run_inside("-m", "ensurepip"), "ensurepip", until).await?;
@@ -165,12 +208,12 @@ impl Environment<'_> {
         let (status, lines) = run(command, name, left).await.map_err(|error| self.failed(error))?;
         let Some(status) = status else {
             let seconds = self.limit.as_secs_f64();
-            return Err(self.failed(format!("{name} did not end within {seconds} s: {}", lines.join(" | "))));
+            return Err(self.failed(format!("{name} did not end within {seconds} s: {}", joined(&lines))));
         };
         if status.success() {
             return Ok(());
         }
-        Err(self.failed(format!("{name} ended with {}: {}", describe(status), lines.join(" | "))))
+        Err(self.failed(format!("{name} ended with {}: {}", describe(status), joined(&lines))))
     }
 }
 

@@ -48,14 +48,14 @@ pub enum HandlerError {
         reason: String,
     },
     /// The script was not imported and its model not loaded in time.
-    #[error("{stage} did not end within {}; last lines on stderr: {stderr}", seconds(*limit))]
+    #[error("{stage} did not end within {}{}", seconds(*limit), on_stderr(stderr))]
     StartTimeout {
         /// `import` or `model_fn`.
         stage: &'static str,
         /// The time it had.
         limit: Duration,
-        /// The worker's last lines on stderr.
-        stderr: String,
+        /// The line on stderr that says most.
+        stderr: Option<String>,
     },
     /// The script raised an exception; its traceback is in the log.
     #[error("{0}")]
@@ -68,8 +68,8 @@ pub enum HandlerError {
         /// Bytes of address space that the worker may use, where limited.
         limit: Option<u64>,
     },
-    /// The worker's process ended while it loaded or answered.
-    #[error("worker {worker} ended during {stage}: {exit}; last lines on stderr: {stderr}")]
+    /// The worker's process ended while it loaded or answered; its last lines are in the log.
+    #[error("worker {worker} ended during {stage}: {exit}{}", on_stderr(stderr))]
     Crashed {
         /// The worker's number.
         worker: usize,
@@ -77,8 +77,9 @@ pub enum HandlerError {
         stage: &'static str,
         /// Exit code or signal.
         exit: String,
-        /// The worker's last lines on stderr.
-        stderr: String,
+        /// The line on stderr since the request began that says most: the interpreter's own reason, the last exception, or
+        /// just the last line. More of them are in the log.
+        stderr: Option<String>,
     },
     /// The request's deadline passed.
     #[error("the deadline passed while {}", if *running { "the handler ran; its worker is being restarted" } else { "waiting for a free worker" })]
@@ -164,8 +165,12 @@ fn seconds(limit: Duration) -> String {
     format!("{} s", limit.as_secs_f64())
 }
 
+fn on_stderr(line: &Option<String>) -> String {
+    line.as_ref().map_or_else(String::new, |line| format!("; on stderr: {line}"))
+}
+
 impl HandlerError {
-    /// The HTTP status that fits.
+    /// The HTTP status that fits; for an exception with a status of its own between 400 and 599, that one.
     pub fn status(&self) -> u16 {
         match self {
             Self::Raised(raised) => raised.status,

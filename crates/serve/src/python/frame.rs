@@ -16,7 +16,7 @@ const PIECE: usize = 1 << 20;
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub(super) enum Ask<'a> {
-    Import { script: &'a str, model_dir: &'a str, response_limit: Option<u64> },
+    Import { script: &'a str, model_dir: &'a str, response_limit: Option<u64>, version: &'a str },
     Load,
     Invoke { content_type: &'a str, accept: &'a str, headers: &'a [(String, String)] },
     Input { content_type: &'a str, headers: &'a [(String, String)] },
@@ -52,6 +52,8 @@ pub(super) struct Answer {
     pub content_type: String,
     #[serde(default)]
     pub status: u16,
+    #[serde(default)]
+    pub headers: Vec<(String, String)>,
     #[serde(default)]
     pub too_large: Option<u64>,
     #[serde(default)]

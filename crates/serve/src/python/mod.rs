@@ -18,8 +18,10 @@
 //! then no longer has; others as `bytes`. `output_fn` and `transform_fn` return `str`, `bytes`, something that JSON can
 //! carry, or `(body, content_type)`. An exception may have a `status_code` or `error_code` between 400 and 599.
 //!
-//! A worker answers one request at a time. What the script prints goes to the log with the worker's number. A worker that
-//! ends, breaks the protocol or passes a request's deadline is killed with its process group and started again, after 100 ms
+//! What the script prints goes to the log, and so do records of `logging` from INFO on, at their own level; each line has
+//! the model's name and the worker's number.
+//!
+//! A worker answers one request at a time. A worker that ends, breaks the protocol or passes a request's deadline is killed with its process group and started again, after 100 ms
 //! at first and at most 10 s; only the request it had fails. On Linux, workers die with the server.
 
 use std::{
@@ -39,6 +41,7 @@ mod environment;
 mod error;
 mod frame;
 mod functions;
+mod output;
 mod process;
 mod queue;
 mod supervisor;
@@ -54,6 +57,8 @@ use worker::Plan;
 /// How a handler is run; [`HandlerOptions::new`] has the defaults.
 #[derive(Debug, Clone)]
 pub struct HandlerOptions {
+    /// The model's name, for the log.
+    pub name: String,
     /// The unpacked model, passed to `model_fn`.
     pub model_dir: PathBuf,
     /// The script, relative to `code/` in the model's directory (a leading `code/` is optional), or absolute.
@@ -79,11 +84,13 @@ pub struct HandlerOptions {
 }
 
 impl HandlerOptions {
-    /// One worker with `python3`, one minute to load, 15 minutes to install, 256 waiting requests, bodies up to 1 GiB,
+    /// Named like the model's directory; one worker with `python3`, one minute to load, 15 minutes to install, 256 waiting requests, bodies up to 1 GiB,
     /// responses and memory unlimited.
     pub fn new(model_dir: impl Into<PathBuf>, code: impl Into<PathBuf>, environments: impl Into<PathBuf>) -> Self {
+        let model_dir = model_dir.into();
         Self {
-            model_dir: model_dir.into(),
+            name: model_dir.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            model_dir,
             code: code.into(),
             python: "python3".into(),
             workers: 1,
@@ -122,6 +129,9 @@ pub struct Response {
     pub body: Bytes,
     /// 200, or what the script set by `context.set_response_status`.
     pub status: u16,
+    /// Other headers that the script set by `context.set_response_header`: at most 64, each with a valid name and value, and
+    /// none of those that belong to the connection.
+    pub headers: Vec<(String, String)>,
 }
 
 /// The state of a handler's workers.
@@ -158,6 +168,7 @@ impl Handler {
         let (model_dir, script) = locate(&options)?;
         let (python, environment) = environment::prepare(&options, &script).await?;
         let plan = Plan {
+            name: options.name.as_str().into(),
             script: script.clone(),
             model_dir,
             python,
@@ -185,9 +196,9 @@ impl Handler {
         }
         match functions {
             Ok(functions) => {
-                tracing::info!(workers, "{functions}");
+                tracing::info!(model = options.name, workers, "{functions}");
                 for warning in functions.warnings() {
-                    tracing::warn!("{}: {warning}", script.display());
+                    tracing::warn!(model = options.name, "{}: {warning}", script.display());
                 }
                 let (tasks, request_limit) = (Mutex::new(tasks), options.request_limit);
                 Ok(Self { functions, script, shared, tasks, workers, request_limit, capacity })

@@ -1,16 +1,14 @@
-//! Child processes in groups of their own, which never outlive the server; their output goes to the log line by line.
+//! Child processes in groups of their own, which never outlive the server.
 
 use std::{
-    collections::VecDeque,
     io,
     os::unix::process::ExitStatusExt,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, OnceLock, PoisonError, mpsc},
+    sync::{OnceLock, mpsc},
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
     process::{Child, Command},
     runtime::Handle,
     sync::oneshot,
@@ -18,29 +16,17 @@ use tokio::{
     time::timeout,
 };
 
-/// Longer lines of output are logged in pieces of this many bytes.
-const LINE_LIMIT: u64 = 8 << 10;
-/// Last lines that are kept for an error's message, and their length in characters.
-const TAIL_LINES: usize = 12;
-const TAIL_WIDTH: usize = 300;
+use super::output::{Origin, Tail, forward};
+
 /// Time for the last output of a dead process to arrive.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
-
-/// Whose output it is, for the log.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Origin {
-    /// A worker, by its number; only its standard error is kept for messages.
-    Worker(usize),
-    /// A tool such as pip.
-    Tool(&'static str),
-}
 
 /// A running process and its group, both killed when this is dropped.
 pub(super) struct Process {
     child: Child,
     group: Option<libc::pid_t>,
     output: JoinSet<()>,
-    tail: Arc<Mutex<VecDeque<String>>>,
+    tail: Tail,
 }
 
 impl Process {
@@ -50,11 +36,11 @@ impl Process {
         confine(&mut command, memory_limit);
         let mut child = spawn_on_lasting_thread(command).await?;
         let group = child.id().and_then(|id| libc::pid_t::try_from(id).ok());
-        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let tail = Tail::default();
         let mut output = JoinSet::new();
         if let Some(stdout) = child.stdout.take() {
             let kept = matches!(origin, Origin::Tool(_)).then(|| tail.clone());
-            output.spawn(forward(stdout, origin, "stdout", kept));
+            output.spawn(forward(stdout, origin.clone(), "stdout", kept));
         }
         if let Some(stderr) = child.stderr.take() {
             output.spawn(forward(stderr, origin, "stderr", Some(tail.clone())));
@@ -84,7 +70,7 @@ impl Process {
 
     /// The last lines of output, shared so that they can be read after [`Self::end`].
     pub(super) fn tail(&self) -> Tail {
-        Tail(self.tail.clone())
+        self.tail.clone()
     }
 
     fn kill_group(&mut self) {
@@ -98,21 +84,6 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill_group();
-    }
-}
-
-/// The last lines that a process wrote.
-pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
-
-impl Tail {
-    pub(super) fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
-    }
-
-    /// The lines in one, for a message.
-    pub(super) fn text(&self) -> String {
-        let lines = self.lines();
-        if lines.is_empty() { "(none)".into() } else { lines.join(" | ") }
     }
 }
 
@@ -201,39 +172,6 @@ async fn spawn_on_lasting_thread(command: Command) -> io::Result<Child> {
     }
 }
 
-async fn forward(
-    stream: impl AsyncRead + Unpin,
-    origin: Origin,
-    name: &'static str,
-    kept: Option<Arc<Mutex<VecDeque<String>>>>,
-) {
-    let mut reader = BufReader::new(stream);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match (&mut reader).take(LINE_LIMIT).read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end();
-        if text.is_empty() {
-            continue;
-        }
-        match origin {
-            Origin::Worker(worker) => tracing::info!(worker, stream = name, "{text}"),
-            Origin::Tool(tool) => tracing::debug!(tool, stream = name, "{text}"),
-        }
-        if let Some(kept) = &kept {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.len() == TAIL_LINES {
-                kept.pop_front();
-            }
-            kept.push_back(text.chars().take(TAIL_WIDTH).collect());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,7 +202,7 @@ mod tests {
         let script = "for i in $(seq 30); do echo line $i; done; echo oops >&2; exit 3";
         let (status, lines) = run(shell(script), "sh", Duration::from_secs(10)).await.unwrap();
         assert_eq!(status.map(describe).as_deref(), Some("exit code 3"));
-        assert_eq!(lines.len(), TAIL_LINES);
+        assert_eq!(lines.len(), 12);
         assert!(lines.contains(&"oops".to_owned()) && lines.contains(&"line 30".to_owned()), "{lines:?}");
     }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use hyper::header::{HeaderName, HeaderValue};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, sleep_until},
@@ -23,6 +24,11 @@ use super::{
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LAST_BACKOFF: Duration = Duration::from_secs(10);
+/// Headers that a script may add to a response, as in `worker.py`, which tells it.
+const RESPONSE_HEADERS: usize = 64;
+/// What belongs to the connection, or has a field of its own.
+const SERVERS_HEADERS: [&str; 8] =
+    ["connection", "content-length", "content-type", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// What a worker's task is at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +113,7 @@ pub(super) async fn supervise(
 }
 
 async fn keep_alive(shared: &Shared, slot: usize, started: oneshot::Sender<Result<Functions, HandlerError>>) {
+    let model = &*shared.plan.name;
     let mut started = Some(started);
     let mut backoff = FIRST_BACKOFF;
     loop {
@@ -120,9 +127,9 @@ async fn keep_alive(shared: &Shared, slot: usize, started: oneshot::Sender<Resul
                 if let Some(started) = started.take() {
                     let _ = started.send(Ok(functions));
                 } else {
-                    tracing::info!(worker = slot, "worker is back");
+                    tracing::info!(model, worker = slot, "worker is back");
                 }
-                let ended = serve(shared, worker, &mut backoff).await;
+                let ended = serve(shared, slot, worker, &mut backoff).await;
                 if ended == Ended::Stopped {
                     return;
                 }
@@ -133,7 +140,7 @@ async fn keep_alive(shared: &Shared, slot: usize, started: oneshot::Sender<Resul
                     let _ = started.send(Err(error));
                     return;
                 }
-                tracing::error!(worker = slot, "worker does not start: {error}");
+                tracing::error!(model, worker = slot, "worker does not start: {error}");
                 shared.set(slot, State::Failed(error));
                 shared.refuse_waiting();
             }
@@ -155,13 +162,12 @@ enum Ended {
 
 /// Feeds one worker from the queue until one of them ends. A request whose caller went away before its turn is skipped;
 /// one whose caller went away later is finished, for the model in the worker is worth more than the rest of one request.
-async fn serve(shared: &Shared, mut worker: Worker, backoff: &mut Duration) -> Ended {
+async fn serve(shared: &Shared, slot: usize, mut worker: Worker, backoff: &mut Duration) -> Ended {
     loop {
         let job = tokio::select! {
             job = shared.queue.next() => job,
             () = worker.ended() => {
-                let error = worker.lost("idle time", None).await;
-                tracing::error!("{error}");
+                worker.lost("idle time", None).await;
                 return Ended::Lost;
             }
         };
@@ -189,7 +195,8 @@ async fn serve(shared: &Shared, mut worker: Worker, backoff: &mut Duration) -> E
             Some(Ok((answer, body))) => {
                 *backoff = FIRST_BACKOFF;
                 let status = if answer.status == 0 { 200 } else { answer.status };
-                let response = Response { content_type: answer.content_type, body, status };
+                let headers = answer.headers.into_iter().filter(is_own_header).take(RESPONSE_HEADERS).collect();
+                let response = Response { content_type: answer.content_type, body, status, headers };
                 let _ = job.reply.send(Ok(response));
                 continue;
             }
@@ -203,11 +210,41 @@ async fn serve(shared: &Shared, mut worker: Worker, backoff: &mut Duration) -> E
                 // Slow is not broken: the next worker need not wait as after a row of crashes.
                 *backoff = FIRST_BACKOFF;
                 worker.kill().await;
-                HandlerError::DeadlineExceeded { running: true }
+                let error = HandlerError::DeadlineExceeded { running: true };
+                tracing::error!(model = &*shared.plan.name, worker = slot, "{error}");
+                error
             }
         };
-        tracing::error!("{error}");
         let _ = job.reply.send(Err(error));
         return Ended::Lost;
+    }
+}
+
+/// Whether a response may carry this header.
+fn is_own_header((name, value): &(String, String)) -> bool {
+    HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| !SERVERS_HEADERS.contains(&name.as_str()))
+        && HeaderValue::from_str(value).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_the_connection_and_broken_ones_are_left_out() {
+        let kept = |name: &str, value: &str| is_own_header(&(name.to_owned(), value.to_owned()));
+        assert!(kept("X-Model", "a b") && kept("set-cookie", ""));
+        for (name, value) in [
+            ("Content-Length", "1"),
+            ("transfer-encoding", "chunked"),
+            ("CONNECTION", "close"),
+            ("", "a"),
+            ("a b", "a"),
+            ("a:", "a"),
+            ("x", "a\r\nb: c"),
+            ("x", "a\0"),
+        ] {
+            assert!(!kept(name, value), "{name}: {value}");
+        }
     }
 }

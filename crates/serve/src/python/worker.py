@@ -7,7 +7,9 @@ little-endian, a JSON header, the body's bytes. The script's own standard input 
 import importlib.util
 import inspect
 import json
+import logging
 import os
+import re
 import socket
 import struct
 import sys
@@ -25,6 +27,10 @@ ARGUMENTS = {
     "transform_fn": ("model", "body", "content_type", "accept"),
 }
 CLIENT_ERRORS = (ValueError, TypeError, LookupError, RecursionError)
+# Letters of the levels that the server knows, from the highest.
+LEVELS = ((logging.ERROR, "E"), (logging.WARNING, "W"), (logging.INFO, "I"), (logging.NOTSET, "D"))
+SERVERS_HEADERS = ("connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade")
+HEADERS_LIMIT, HEADER_LIMIT = 64, 8192
 MESSAGE_LIMIT = 4000
 TRACEBACK_LIMIT = 60000
 
@@ -63,6 +69,15 @@ class Wire:
         self.socket.sendall(view)
 
 
+class Records(logging.StreamHandler):
+    """Writes records of `logging` to standard error, each line marked with the record's level and logger."""
+
+    def format(self, record):
+        level = next(letter for least, letter in LEVELS if record.levelno >= least)
+        lines = super().format(record).splitlines()
+        return "\n".join(f"\x1e{level}{record.name}\x1e{line}" for line in lines)
+
+
 class Headers(dict):
     """Request headers; names are compared without case."""
 
@@ -82,16 +97,24 @@ class Headers(dict):
 class Context:
     """What a function with a `context` parameter receives.
 
-    system_properties   {"model_dir": str, "gpu_id": None}
+    system_properties   {"model_dir": str, "gpu_id": None, "batch_size": 1, "server_name": str, "server_version": str}
+    manifest            {}
     request_headers     the request's headers, empty while loading
-    get_request_header(name) or (index, name); set_response_content_type(index, type); set_response_status(code)
+    get_request_header(name) or (index, name); get_all_request_header(index)
+    set_response_content_type(index, type); set_response_header(index, name, value); get_response_headers(index)
+    set_response_status(code, phrase, index); set_all_response_status(code, phrase)
+
+    A worker answers one request at a time: every index means that one.
     """
 
-    def __init__(self, model_dir, headers=()):
-        self.system_properties = {"model_dir": model_dir, "gpu_id": None}
+    def __init__(self, script, headers=()):
+        self.system_properties = {"model_dir": script.model_dir, "gpu_id": None, "batch_size": 1,
+                                  "server_name": "trainyard", "server_version": script.server_version}
+        self.manifest = {}
         self.request_headers = Headers(headers)
         self.response_content_type = None
         self.response_status = 200
+        self.response_headers = {}
 
     def get_request_header(self, index, name=None):
         return self.request_headers.get(index if name is None else name)
@@ -109,6 +132,27 @@ class Context:
         if not 200 <= int(code) <= 599:
             raise ValueError(f"set_response_status: {code} is not a status between 200 and 599")
         self.response_status = int(code)
+
+    def set_all_response_status(self, code=200, phrase=""):
+        self.set_response_status(code, phrase)
+
+    def set_response_header(self, idx, key, value):
+        name, value = str(key), str(value)
+        if name.lower() == "content-type":
+            return self.set_response_content_type(idx, value)
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not re.fullmatch(r"[\t\x20-\x7e]*", value):
+            raise ValueError(f"set_response_header: {name[:100]!r}: {value[:100]!r} is not a header of ASCII in one line")
+        if len(name) + len(value) > HEADER_LIMIT:
+            raise ValueError(f"set_response_header: {name[:100]} has more than {HEADER_LIMIT} characters")
+        if name.lower() in SERVERS_HEADERS:
+            raise ValueError(f"set_response_header: {name} is set by the server")
+        if name.lower() not in self.response_headers and len(self.response_headers) == HEADERS_LIMIT:
+            raise ValueError(f"set_response_header: a response has at most {HEADERS_LIMIT} headers of a script")
+        self.response_headers[name.lower()] = (name, value)
+
+    def get_response_headers(self, idx=0):
+        content_type = {} if self.response_content_type is None else {"Content-Type": self.response_content_type}
+        return {**content_type, **dict(self.response_headers.values())}
 
 
 # The script.
@@ -145,10 +189,11 @@ class Script:
 
     def __init__(self):
         self.stage, self.directory, self.model_dir, self.model = "import", None, None, None
-        self.functions, self.response_limit = {}, None
+        self.functions, self.response_limit, self.server_version = {}, None, None
 
     def import_(self, header):
         path, self.model_dir, self.response_limit = header["script"], header["model_dir"], header["response_limit"]
+        self.server_version = header["version"]
         self.directory = os.path.dirname(path)
         sys.path[0] = self.directory
         name = os.path.splitext(os.path.basename(path))[0]
@@ -175,7 +220,7 @@ class Script:
         return function(*arguments, context) if takes == "last" else function(*arguments)
 
     def load(self, header):
-        context = Context(self.model_dir)
+        context = Context(self)
         if "pre_model_fn" in self.functions:
             self.call("pre_model_fn", context, self.model_dir)
         if "model_fn" in self.functions:
@@ -195,14 +240,15 @@ class Script:
         self.stage = "output_fn"
         if "output_fn" in self.functions:
             return self.call("output_fn", context, prediction, self.accept(header)), self.accept(header)
-        return default_output(prediction, header["accept"]), None
+        body, content_type = default_output(prediction, header["accept"])
+        return (body, context.response_content_type or content_type), None
 
     def accept(self, header):
         accept = header["accept"].strip()
         return "application/json" if accept in ("", "*/*") else accept
 
     def invoke(self, header, body):
-        context = Context(self.model_dir, header["headers"])
+        context = Context(self, header["headers"])
         if "transform_fn" in self.functions:
             self.stage, accept = "transform_fn", self.accept(header)
             body, content_type = decoded(body, header["content_type"])
@@ -218,11 +264,11 @@ class Script:
         return self.response(*self.write(prediction, header, context), context)
 
     def input(self, header, body):
-        data = self.read(header, body, Context(self.model_dir, header["headers"]))
+        data = self.read(header, body, Context(self, header["headers"]))
         return {}, to_json(data).encode()
 
     def output(self, header, body):
-        context = Context(self.model_dir, header["headers"])
+        context = Context(self, header["headers"])
         return self.response(*self.write(json.loads(body), header, context), context)
 
     def response(self, result, accept, context):
@@ -244,7 +290,8 @@ class Script:
         size = memoryview(result).nbytes
         if self.response_limit is not None and size > self.response_limit:
             return {"ok": False, "too_large": size}, b""
-        return {"content_type": content_type, "status": context.response_status}, result
+        headers = list(context.response_headers.values())
+        return {"content_type": content_type, "status": context.response_status, "headers": headers}, result
 
 
 def failure(error, script):
@@ -293,6 +340,7 @@ def main():
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
+    logging.basicConfig(level=logging.INFO, handlers=[Records(sys.stderr)], format="%(message)s")
     script = Script()
     while True:
         try:

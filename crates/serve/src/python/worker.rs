@@ -7,6 +7,7 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +18,8 @@ use tokio::{net::UnixStream, process::Command, time::timeout};
 use super::{
     Functions, HandlerError, HandlerOptions, Raised,
     frame::{self, Answer, Ask, HEADER_LIMIT},
-    process::{Origin, Process},
+    output::{Origin, indented, visible},
+    process::Process,
 };
 
 /// The program of a worker and the module that it imports.
@@ -30,6 +32,7 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 /// Everything that starting one more worker needs.
 #[derive(Debug)]
 pub(super) struct Plan {
+    pub name: Arc<str>,
     pub script: PathBuf,
     pub model_dir: PathBuf,
     pub python: PathBuf,
@@ -85,6 +88,7 @@ impl Plan {
 
 /// A worker with its model loaded.
 pub(super) struct Worker {
+    model: Arc<str>,
     number: usize,
     process: Process,
     socket: UnixStream,
@@ -108,11 +112,12 @@ impl Worker {
         ours.set_nonblocking(true).map_err(failed)?;
         let socket = UnixStream::from_std(ours).map_err(failed)?;
         let command = plan.command(theirs.into());
-        let process = Process::spawn(command, Origin::Worker(number), plan.memory_limit)
+        let origin = Origin::Worker { model: plan.name.clone(), worker: number };
+        let process = Process::spawn(command, origin, plan.memory_limit)
             .await
             .map_err(|error| HandlerError::Process { worker: number, reason: plan.not_run(&error) })?;
-        let mut worker =
-            Self { number, process, socket, memory_limit: plan.memory_limit, response_limit: plan.response_limit };
+        let (memory_limit, response_limit) = (plan.memory_limit, plan.response_limit);
+        let mut worker = Self { model: plan.name.clone(), number, process, socket, memory_limit, response_limit };
         let mut stage = "import";
         let started = timeout(plan.start_timeout, worker.load(plan, &mut stage)).await;
         match started {
@@ -123,7 +128,7 @@ impl Worker {
             }
             Ok(Err(Failure::Lost { stage, reason })) => Err(worker.lost(stage, reason).await),
             Err(_) => {
-                let stderr = worker.end(Duration::ZERO).await.1;
+                let stderr = worker.end(Duration::ZERO).await.stderr;
                 Err(HandlerError::StartTimeout { stage, limit: plan.start_timeout, stderr })
             }
         }
@@ -134,6 +139,7 @@ impl Worker {
             script: &plan.script.to_string_lossy(),
             model_dir: &plan.model_dir.to_string_lossy(),
             response_limit: plan.response_limit,
+            version: env!("CARGO_PKG_VERSION"),
         };
         let (imported, _) = self.exchange(&ask, &[]).await?;
         let functions = Functions::check(&plan.script, &imported.functions, &imported.others);
@@ -146,6 +152,7 @@ impl Worker {
     /// Sends one request and waits for the answer. A cancelled exchange leaves the worker useless.
     pub(super) async fn exchange(&mut self, ask: &Ask<'_>, body: &[u8]) -> Result<(Answer, Bytes), Failure> {
         let stage = ask.stage();
+        self.process.tail().clear();
         let lost = |reason: Option<String>| Failure::Lost { stage, reason };
         let header = serde_json::to_vec(ask).map_err(|error| lost(Some(error.to_string())))?;
         if header.len() as u64 > HEADER_LIMIT {
@@ -171,22 +178,27 @@ impl Worker {
     }
 
     fn refusal(&self, answer: Answer) -> HandlerError {
+        let (model, worker) = (&*self.model, self.number);
         if let (Some(size), Some(limit)) = (answer.too_large, self.response_limit) {
-            return HandlerError::ResponseTooLarge { size, limit };
+            let error = HandlerError::ResponseTooLarge { size, limit };
+            tracing::error!(model, worker, "{error}");
+            return error;
         }
-        let status = answer.status;
         let raised = Raised {
             stage: answer.stage,
             exception: answer.exception,
             message: answer.message,
             location: answer.location,
-            status,
+            status: answer.status,
             refused: answer.refused,
         };
-        if status >= 500 {
-            tracing::error!(worker = self.number, "{raised}\n{}", answer.traceback.trim_end());
-        } else {
-            tracing::debug!(worker = self.number, "{raised}\n{}", answer.traceback.trim_end());
+        let (said, trace) = (raised.to_string(), indented(answer.traceback.lines()));
+        let said = visible(&said);
+        match raised.status {
+            500.. => tracing::error!(model, worker, "{said}{trace}"),
+            // Raised in the script's own code: meant for the client, or a slip in the script.
+            _ if raised.location.is_some() => tracing::warn!(model, worker, "{said}{trace}"),
+            _ => tracing::debug!(model, worker, "{said}{trace}"),
         }
         if answer.memory {
             return HandlerError::OutOfMemory { stage: raised.stage, limit: self.memory_limit };
@@ -194,15 +206,22 @@ impl Worker {
         HandlerError::Raised(raised)
     }
 
-    /// Ends a worker that [`Failure::Lost`] names; the error has its exit and its last words.
+    /// Ends a worker that [`Failure::Lost`] names, and logs the error with its last lines; the error itself has its exit and
+    /// one of them.
     pub(super) async fn lost(self, stage: &'static str, reason: Option<String>) -> HandlerError {
-        let worker = self.number;
-        if let Some(reason) = reason {
-            self.end(Duration::ZERO).await;
-            return HandlerError::Process { worker, reason };
-        }
-        let (exit, stderr) = self.end(CRASH_GRACE).await;
-        HandlerError::Crashed { worker, stage, exit, stderr }
+        let (model, worker) = (self.model.clone(), self.number);
+        let (error, lines) = match reason {
+            Some(reason) => {
+                let end = self.end(Duration::ZERO).await;
+                (HandlerError::Process { worker, reason }, end.lines)
+            }
+            None => {
+                let End { exit, stderr, lines } = self.end(CRASH_GRACE).await;
+                (HandlerError::Crashed { worker, stage, exit, stderr }, lines)
+            }
+        };
+        tracing::error!(model = &*model, worker, "{error}{}", indented(lines.iter().map(String::as_str)));
+        error
     }
 
     /// Resolves when the process has ended by itself.
@@ -220,13 +239,22 @@ impl Worker {
         self.end(Duration::ZERO).await;
     }
 
-    /// Closes the socket, on which a worker leaves by itself; its exit and its last lines on stderr.
-    async fn end(self, grace: Duration) -> (String, String) {
+    /// Closes the socket, on which a worker leaves by itself.
+    async fn end(self, grace: Duration) -> End {
         drop(self.socket);
         let tail = self.process.tail();
         let exit = self.process.end(grace).await;
-        (exit, tail.text())
+        End { exit, stderr: tail.reason(), lines: tail.lines() }
     }
+}
+
+/// How a worker ended.
+struct End {
+    exit: String,
+    /// The line on stderr that says most.
+    stderr: Option<String>,
+    /// The last lines on stderr.
+    lines: Vec<String>,
 }
 
 /// `None` where the worker just went away, which its exit explains better.

@@ -10,6 +10,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::metrics::Metrics;
@@ -94,6 +95,10 @@ impl Connections {
     }
 
     async fn speak(mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        // A client that does not read its answer holds a slot no longer than one that does not send its request.
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(self.header_timeout));
+        let stream = Box::pin(stream);
         let service = TowerToHyperService::new(self.router);
         // Who comes while the server drains asks whether it is ready, and gets that one answer.
         let is_late = *self.draining.borrow();

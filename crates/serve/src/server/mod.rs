@@ -6,7 +6,7 @@ mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -16,11 +16,14 @@ use crate::http;
 use crate::http::app::{App, Phase};
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::served::{ServeError, Served};
+use crate::served::{Found, ServeError};
 use crate::telemetry::{Telemetry, TelemetryError};
 use connection::Connections;
 pub use signals::{hangups, stop_signal};
 pub use tls::TlsError;
+
+/// After the drain, for Python workers to end, and for the last traces.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A server that listens.
 pub struct Server {
@@ -103,7 +106,7 @@ impl Server {
     }
 
     /// Loads the models and answers requests until `stop` resolves; then finishes what is in flight. A second `stop`
-    /// ends at once.
+    /// ends at once. A model that is still loading then is not waited for: its thread may outlive this call.
     ///
     /// # Errors
     /// When a model does not load.
@@ -142,24 +145,23 @@ impl Server {
             }
         };
         app.enter(Phase::Draining);
-        tell(Event::Draining);
+        if result.is_ok() {
+            tell(Event::Draining);
+        }
         // Connections are told to end after the request they are in; none of them may be left to tell.
         let _ = drain.send(true);
-        tokio::select! {
-            _ = finished.recv() => {}
-            _ = tokio::time::sleep(limits.drain) => {
-                tracing::warn!(seconds = limits.drain.as_secs_f64(), "requests were still in flight when the drain ended");
+        let wound_down = async {
+            if tokio::time::timeout(limits.drain, finished.recv()).await.is_err() {
+                let seconds = limits.drain.as_secs_f64();
+                tracing::warn!(seconds, "requests were still in flight when the drain ended");
             }
+            let _ = tokio::time::timeout(FAREWELL, farewell(&app)).await;
+        };
+        tokio::select! {
+            () = wound_down => {}
             _ = stop() => tracing::warn!("told to stop again: requests in flight are given up"),
         }
         accept.abort();
-        for served in app.registry.all() {
-            if let Some(handler) = served.handler() {
-                handler.stop().await;
-            }
-        }
-        let telemetry = app.clone();
-        let _ = tokio::task::spawn_blocking(move || telemetry.telemetry.finish()).await;
         result
     }
 
@@ -171,11 +173,29 @@ impl Server {
 
 async fn load_all(app: &App) -> Result<(), ServerError> {
     for spec in &app.options.models {
-        let reservation = app.registry.reserve(&spec.name).map_err(|_| ServerError::SameName(spec.name.clone()))?;
-        let served = Served::load(spec, &app.options, &app.metrics).await?;
-        reservation.fill(Arc::new(served));
+        let reservation = app.registry.reserve(spec).map_err(|_| ServerError::SameName(spec.name.clone()))?;
+        let _turn = app.registry.turn().await;
+        let found = Found::open(spec, &app.options).await?;
+        // Nothing else loads or unloads before the server is ready.
+        let _ = reservation.claim(found.bytes(), None);
+        let _ = reservation.fill(Arc::new(found.load(&app.options, &app.metrics).await?));
     }
     Ok(())
+}
+
+/// Ends the workers, lets go of the models and their files, and sends the last traces.
+async fn farewell(app: &Arc<App>) {
+    for served in app.registry.all() {
+        if let Some(handler) = served.handler() {
+            handler.stop().await;
+        }
+    }
+    let app = app.clone();
+    let rest = move || {
+        app.registry.clear();
+        app.telemetry.finish();
+    };
+    let _ = tokio::task::spawn_blocking(rest).await;
 }
 
 /// Loads every model anew; one that does not load stays as it is.

@@ -26,6 +26,8 @@ impl From<LabelScore> for Label {
 /// The function that fits a model.
 pub fn function_of(config: &ModelConfig) -> ScoreFunction {
     match config.head {
+        // Rerankers are such models: one label, and no word about what it means.
+        Head::Sequence(Problem::Regression) if !config.names_problem() => ScoreFunction::Sigmoid,
         Head::Sequence(problem) => ScoreFunction::of(problem),
         _ => ScoreFunction::of(Problem::SingleLabel),
     }

@@ -112,21 +112,24 @@ struct Token {
     scores: Vec<f64>,
 }
 
-/// The tokens that stand in the text; control tokens do not.
+/// The tokens of the text, without the control tokens around it.
 fn tokens(tokenizer: &Tokenizer, text: &str, answer: &Answer) -> Vec<Token> {
     let prefix = tokenizer.continuing_prefix();
     let unknown = tokenizer.special_ids().unk;
     let token = |(index, row): (usize, &[f32])| {
         let (start, end) = answer.encoding.offsets[index];
         let id = answer.encoding.ids[index];
-        if start == end {
+        if answer.encoding.special[index] {
             return None;
         }
         let name = tokenizer.id_to_token(id).unwrap_or_default();
         let continues = match prefix {
             _ if unknown == Some(id) => false,
             Some(prefix) => name.starts_with(prefix),
-            None => start > 0 && !text[..start].ends_with(' ') && !text[start..].starts_with(' '),
+            None => {
+                let (before, after) = text.split_at_checked(start).unwrap_or_default();
+                start > 0 && !before.ends_with(' ') && !after.starts_with(' ')
+            }
         };
         Some(Token { index, text: name, start, end, continues, scores: ScoreFunction::Softmax.apply(row) })
     };

@@ -103,6 +103,47 @@ def output_fn(prediction, accept, indent=None): return repr((prediction, indent)
 }
 
 #[tokio::test]
+async fn context_carries_headers_and_status_back() {
+    let model = Model::new(
+        "
+def model_fn(model_dir, context):
+    about = context.system_properties
+    assert about['model_dir'] == model_dir and about['batch_size'] == 1 and context.manifest == {}
+    return [about['server_name'], about['server_version']]
+def predict_fn(data, model, context):
+    context.set_response_header(0, 'X-Model', 'old')
+    context.set_response_header(0, 'x-model', 'v' + str(2))
+    context.set_response_header(0, 'Content-Type', 'text/own')
+    context.set_all_response_status(201, 'made')
+    for name, value in data: context.set_response_header(0, name, value)
+    return [model, context.get_response_headers(0)]
+",
+    );
+    let handler = model.start().await;
+    let response = handler.invoke(json(r#"[["Set-Cookie", "a=b; c"]]"#)).await.unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let headers = r#"{"Content-Type": "text/own", "x-model": "v2", "Set-Cookie": "a=b; c"}"#;
+    assert_eq!(text(&response), format!(r#"[["trainyard", "{version}"], {headers}]"#));
+    assert_eq!((response.content_type.as_str(), response.status), ("text/own", 201));
+    let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(response.headers, [own("x-model", "v2"), own("Set-Cookie", "a=b; c")]);
+    let many = (0..70).map(|number| serde_json::json!([format!("x-{number}"), "v"])).collect::<Vec<_>>();
+    for (headers, reason) in [
+        (serde_json::json!([["Content-Length", "1"]]), "Content-Length is set by the server"),
+        (serde_json::json!([["transfer-encoding", "chunked"]]), "transfer-encoding is set by the server"),
+        (serde_json::json!([["a b", "1"]]), "'a b': '1' is not a header of ASCII in one line"),
+        (serde_json::json!([["x", "1\r\ny: 2"]]), "is not a header of ASCII in one line"),
+        (serde_json::json!([["x", "v".repeat(10_000)]]), "x has more than 8192 characters"),
+        (many.into(), "a response has at most 64 headers of a script"),
+    ] {
+        let error = ask(&handler, &headers.to_string()).await.unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    let response = handler.invoke(json("[]")).await.unwrap();
+    assert_eq!(response.headers, [own("x-model", "v2")], "nothing stays from another request");
+}
+
+#[tokio::test]
 async fn signatures_that_cannot_be_called_are_errors_at_load() {
     for (function, reason) in [
         (

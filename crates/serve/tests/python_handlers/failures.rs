@@ -39,6 +39,39 @@ async fn an_exception_is_named_with_its_place_and_the_worker_goes_on() {
 }
 
 #[tokio::test]
+async fn a_status_of_an_exception_is_passed_on_where_it_is_an_error() {
+    let model = Model::new(
+        "
+import http
+class Refusal(Exception): pass
+def model_fn(model_dir): return None
+def predict_fn(data, model):
+    error = Refusal('no')
+    setattr(error, *data)
+    raise error
+def input_fn(body, content_type):
+    name, value = body.split()
+    return name, {'400': http.HTTPStatus.BAD_REQUEST, 'text': '404', 'yes': True}.get(value) or int(value)
+",
+    );
+    let handler = model.start().await;
+    for (asked, status, code) in [
+        ("status_code 400", 400, "handler_rejected_input"),
+        ("status_code 422", 422, "handler_rejected_input"),
+        ("error_code 599", 599, "handler_raised"),
+        ("status_code 503", 503, "handler_raised"),
+        ("status_code 399", 500, "handler_raised"),
+        ("status_code 600", 500, "handler_raised"),
+        ("status_code text", 500, "handler_raised"),
+        ("status_code yes", 500, "handler_raised"),
+        ("code 404", 500, "handler_raised"),
+    ] {
+        let error = handler.invoke(request("text/plain", asked)).await.unwrap_err();
+        assert_eq!((error.status(), error.code()), (status, code), "{asked}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn errors_of_an_own_input_fn_are_the_clients_where_they_may_be() {
     let model = Model::new(
         "
@@ -80,7 +113,7 @@ async fn a_script_that_does_not_load_says_why() {
         ),
         (
             "import os, sys\nprint('dying', file=sys.stderr)\nos._exit(4)\n",
-            "worker 0 ended during import: exit code 4; last lines on stderr: dying",
+            "worker 0 ended during import: exit code 4; on stderr: dying",
         ),
     ] {
         let error = Model::new(script).start_error().await;
@@ -137,7 +170,7 @@ async fn a_crash_is_told_with_its_exit_and_last_words() {
     let model = Model::new(OBEDIENT);
     let handler = model.start().await;
     let error = ask(&handler, r#"["die", 5]"#).await.unwrap_err();
-    assert_eq!(error.to_string(), "worker 0 ended during a request: exit code 5; last lines on stderr: last words");
+    assert_eq!(error.to_string(), "worker 0 ended during a request: exit code 5; on stderr: last words");
     let error = ask(&handler, r#"["segfault", 0]"#).await.unwrap_err().to_string();
     assert!(error.contains("signal 11 (SIGSEGV)") && error.contains("Segmentation fault"), "{error}");
     assert_eq!(ask(&handler, r#"["fine", 0]"#).await.unwrap(), "\"fine\"");

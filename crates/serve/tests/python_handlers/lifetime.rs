@@ -1,12 +1,9 @@
-//! Output, and the end of workers: by `stop`, by drop, and with the server.
+//! The end of workers: by `stop`, by drop, and with the server.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     process::Stdio,
-    sync::{Arc, Mutex},
 };
-
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 
@@ -18,70 +15,6 @@ def predict_fn(data, model):
     time.sleep(data)
     return [os.getpid(), model]
 ";
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-#[tokio::test]
-async fn what_the_script_prints_goes_to_the_log_and_not_into_the_answer() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
-    let model = Model::new(
-        "
-import os, subprocess, sys
-print('while importing')
-def model_fn(model_dir): print('while loading'); return None
-def predict_fn(data, model):
-    print('plain ' + data)
-    print('x' * 20000)
-    os.write(1, b'raw \\xff\\x00\\n')
-    subprocess.run(['echo', 'from a child'])
-    print('to stderr', file=sys.stderr)
-    print('input: ' + repr(sys.stdin.read()), end='')
-    if data == 'bad': raise RuntimeError('for the log')
-    return data
-",
-    );
-    let handler = model.start().await;
-    for _ in 0..3 {
-        assert_eq!(ask(&handler, "\"words\"").await.unwrap(), "\"words\"");
-    }
-    ask(&handler, "\"bad\"").await.unwrap_err();
-    handler.stop().await;
-    let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
-    for line in [
-        "while importing worker=0 stream=\"stdout\"",
-        "while loading",
-        "plain words",
-        "from a child",
-        "to stderr worker=0 stream=\"stderr\"",
-        "input: ''",
-        "predict_fn raised RuntimeError: for the log (inference.py line 12)",
-        "Traceback (most recent call last):",
-    ] {
-        assert!(log.contains(line), "{line} is not in\n{log}");
-    }
-    assert!(log.contains(&"x".repeat(8000)) && !log.contains(&"x".repeat(9000)), "long lines are cut");
-}
 
 async fn pids(handler: &Handler) -> Vec<u32> {
     serde_json::from_str(&ask(handler, "0").await.unwrap()).unwrap()

@@ -4,6 +4,7 @@ mod contract;
 mod failures;
 mod formats;
 mod lifetime;
+mod log;
 mod requirements;
 
 use std::{

@@ -52,6 +52,35 @@ def predict_fn(data, model): return model
 }
 
 #[tokio::test]
+async fn packages_of_a_virtual_environment_as_the_interpreter_are_seen_beside_the_requirements() {
+    let model = Model::new(
+        "
+import beside, edited, helper, sys
+def model_fn(model_dir): return [helper.ANSWER, beside.ANSWER, edited.ANSWER, sys.prefix == sys.base_prefix]
+def predict_fn(data, model): return model
+",
+    );
+    let base = model.path().join("base \"quoted\"");
+    // With the packages of the system only so that pip need not be installed.
+    let venv = ["-m", "venv", "--without-pip", "--system-site-packages"];
+    assert!(Command::new(python()).args(venv).arg(&base).status().unwrap().success());
+    let libraries = fs::read_dir(base.join("lib")).unwrap().map(|entry| entry.unwrap().path());
+    let packages = libraries.map(|path| path.join("site-packages")).find(|path| path.is_dir()).unwrap();
+    fs::write(packages.join("beside.py"), "ANSWER = 7").unwrap();
+    fs::write(packages.join("helper.py"), "ANSWER = 'of the base, under the requirement'").unwrap();
+    let edited = model.path().join("edited");
+    fs::create_dir(&edited).unwrap();
+    fs::write(edited.join("edited.py"), "ANSWER = 8").unwrap();
+    fs::write(packages.join("edited.pth"), edited.display().to_string()).unwrap();
+    write_wheel(&model.code(), 42);
+    model.write("requirements.txt", "--no-index\n./helper-1.0-py3-none-any.whl\n");
+    let mut options = model.options();
+    options.python = base.join("bin/python");
+    let handler = Handler::start(options).await.unwrap();
+    assert_eq!(ask(&handler, "1").await.unwrap(), "[42, 7, 8, false]");
+}
+
+#[tokio::test]
 async fn what_cannot_be_installed_is_told_in_pips_words() {
     let model = Model::new("def model_fn(model_dir): return print\n");
     model.write("requirements.txt", "--no-index\nno-such-package==1.0\n");

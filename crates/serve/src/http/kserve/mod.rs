@@ -6,7 +6,7 @@ mod tensors;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -14,6 +14,8 @@ use utoipa::ToSchema;
 
 use super::app::{App, Arrival, Inputs};
 use super::body;
+use super::content::Content;
+use super::path::InPath;
 use crate::engine::{Answer, Engine};
 use crate::failure::{ErrorBody, Failure, Kind};
 use crate::input::InputOptions;
@@ -93,7 +95,7 @@ pub struct TensorMetadata {
 #[utoipa::path(get, path = "/v2/models/{name}", tag = "KServe v2",
     params(("name" = String, Path, description = "Name of a model")),
     responses((status = 200, description = "The model", body = ModelMetadata), super::Failures))]
-pub async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, Failure> {
+pub async fn model(State(app): State<Arc<App>>, InPath(name): InPath<String>) -> Result<Response, Failure> {
     let served = app.registry.get(Some(&name))?;
     let config = served.engine()?.config();
     let tensor = |name, datatype, shape: &[i64]| TensorMetadata { name, datatype, shape: shape.into() };
@@ -107,7 +109,7 @@ pub async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Res
         Task::TokenClassification => vec![tensor("entities", "BYTES", &[-1])],
         Task::FeatureExtraction => vec![tensor("embedding", "FP32", &[-1, hidden])],
     };
-    let inputs = vec![tensor("text", "BYTES", &[-1])];
+    let inputs = vec![tensor("text", "BYTES", &[-1]), tensor("text_pair", "BYTES", &[-1])];
     Ok(body::respond(&ModelMetadata { name, versions: [VERSION], platform: "trainyard", inputs, outputs }))
 }
 
@@ -117,17 +119,17 @@ pub async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Res
     responses((status = 200, description = "The model", body = ModelMetadata), super::Failures))]
 pub async fn model_version(
     app: State<Arc<App>>,
-    Path((name, version)): Path<(String, String)>,
+    InPath((name, version)): InPath<(String, String)>,
 ) -> Result<Response, Failure> {
     check_version(&version)?;
-    model(app, Path(name)).await
+    model(app, InPath(name)).await
 }
 
 /// Whether a model answers.
 #[utoipa::path(get, path = "/v2/models/{name}/ready", tag = "KServe v2",
     params(("name" = String, Path, description = "Name of a model")),
     responses((status = 200, description = "Ready", body = Ready), super::Failures))]
-pub async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, Failure> {
+pub async fn model_ready(State(app): State<Arc<App>>, InPath(name): InPath<String>) -> Result<Response, Failure> {
     app.ready()?;
     app.registry.get(Some(&name)).map(|_| body::respond(&Ready { ready: true }))
 }
@@ -138,10 +140,10 @@ pub async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<String>) 
     responses((status = 200, description = "Ready", body = Ready), super::Failures))]
 pub async fn version_ready(
     app: State<Arc<App>>,
-    Path((name, version)): Path<(String, String)>,
+    InPath((name, version)): InPath<(String, String)>,
 ) -> Result<Response, Failure> {
     check_version(&version)?;
-    model_ready(app, Path(name)).await
+    model_ready(app, InPath(name)).await
 }
 
 /// Answers texts in the input `text`, with the second texts of pairs in `text_pair`.
@@ -154,13 +156,14 @@ pub async fn version_ready(
 pub async fn infer(
     State(app): State<Arc<App>>,
     Extension(arrival): Extension<Arrival>,
-    Path(name): Path<String>,
+    InPath(name): InPath<String>,
     request: Request,
 ) -> Result<Response, Failure> {
     app.ready()?;
     let served = app.registry.get(Some(&name))?;
     let engine = served.engine()?;
     let (head, body) = request.into_parts();
+    refuse_other_content(&head.headers)?;
     let bytes = body::read(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
     let (json, binary) = match head.headers.get(HEADER_LENGTH) {
         None => (&bytes[..], &[][..]),
@@ -174,9 +177,10 @@ pub async fn infer(
         }
     };
     let request: InferRequest = body::json(json)?;
+    request.check(output_names(Task::of(engine.config())))?;
     let inputs = request.inputs(binary)?;
     let texts: Vec<String> = inputs.iter().map(|input| input.text.clone()).collect();
-    let inputs = Inputs { each: inputs.into_iter().map(Ok).collect(), listed: true };
+    let inputs = Inputs { each: inputs.into_iter().map(Ok).collect(), list: Some("inputs") };
     let options = InputOptions { truncate: request.truncation()?, ..InputOptions::default() };
     let answers = app.answer(&arrival, &served, inputs, &options).await?;
     if let Some(Err(first)) = answers.first()
@@ -184,7 +188,7 @@ pub async fn infer(
     {
         return Err(first.clone());
     }
-    let outputs = request.wanted(outputs(engine, &texts, &answers))?;
+    let outputs = request.wanted(outputs(engine, &texts, &answers));
     let (response, binary) = InferResponse::new(name, VERSION, request, outputs);
     let Some(binary) = binary else { return Ok(body::respond(&response)) };
     let mut bytes = serde_json::to_vec(&response).map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
@@ -203,11 +207,21 @@ pub async fn infer(
 pub async fn infer_version(
     app: State<Arc<App>>,
     arrival: Extension<Arrival>,
-    Path((name, version)): Path<(String, String)>,
+    InPath((name, version)): InPath<(String, String)>,
     request: Request,
 ) -> Result<Response, Failure> {
     check_version(&version)?;
-    infer(app, arrival, Path(name), request).await
+    infer(app, arrival, InPath(name), request).await
+}
+
+/// JSON, or JSON with binary tensors behind it.
+fn refuse_other_content(headers: &axum::http::HeaderMap) -> Result<(), Failure> {
+    let binary = headers.get(header::CONTENT_TYPE).is_some_and(|content| content == "application/octet-stream");
+    if binary || Content::of_request(headers)? == Content::Json {
+        return Ok(());
+    }
+    let text = "this route takes application/json, or application/octet-stream with tensors behind the JSON";
+    Err(Failure::new(Kind::MediaType, text).in_field("content-type"))
 }
 
 fn check_version(version: &str) -> Result<(), Failure> {
@@ -218,6 +232,15 @@ fn check_version(version: &str) -> Result<(), Failure> {
         Kind::NoModel,
         format!("there is no version `{version}`; every model has version {VERSION} alone"),
     ))
+}
+
+/// What a model of a task gives; `error` besides, where an input failed.
+fn output_names(task: Task) -> &'static [&'static str] {
+    match task {
+        Task::TextClassification => &["label", "score", "scores"],
+        Task::TokenClassification => &["entities"],
+        Task::FeatureExtraction => &["embedding"],
+    }
 }
 
 fn outputs(engine: &Engine, texts: &[String], answers: &[Result<Answer, Failure>]) -> Vec<Output> {
@@ -267,7 +290,7 @@ fn outputs(engine: &Engine, texts: &[String], answers: &[Result<Answer, Failure>
     };
     if answers.iter().any(Result::is_err) {
         let text = |answer: &Result<Answer, Failure>| answer.as_ref().err().map(Failure::to_string).unwrap_or_default();
-        outputs.push(Output::bytes("error", answers.iter().map(text).collect()));
+        outputs.push(Output::bytes(tensors::ERROR, answers.iter().map(text).collect()));
     }
     outputs
 }

@@ -7,6 +7,9 @@ use utoipa::ToSchema;
 use crate::failure::{Failure, Kind};
 use crate::input::Input;
 
+/// The output with the messages of inputs that failed.
+pub const ERROR: &str = "error";
+
 /// Texts to answer.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct InferRequest {
@@ -172,6 +175,26 @@ impl InferRequest {
         }
     }
 
+    /// Refuses parameters and outputs that there are not, before anything is computed.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self, outputs: &[&str]) -> Result<(), Failure> {
+        let known = ["truncation", "binary_data_output"];
+        if let Some(key) = self.parameters.keys().find(|key| !known.contains(&key.as_str())) {
+            let problem = "is not known; `truncation` and `binary_data_output` are";
+            return Err(Failure::invalid(format!("parameters.{key}"), problem));
+        }
+        for (index, wanted) in self.outputs.iter().flatten().enumerate() {
+            if wanted.name != ERROR && !outputs.contains(&wanted.name.as_str()) {
+                let names: Vec<String> = outputs.iter().map(|name| format!("`{name}`")).collect();
+                let problem = format!("is `{}`; this model's outputs are {}", wanted.name, names.join(", "));
+                return Err(Failure::invalid(format!("outputs[{index}].name"), problem));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether texts that are too long are cut, if the request says.
     pub fn truncation(&self) -> Result<Option<bool>, Failure> {
         match self.parameters.get("truncation") {
@@ -182,19 +205,12 @@ impl InferRequest {
     }
 
     /// Those outputs that are asked for, and whether they go behind the JSON. The errors of single inputs always go.
-    pub fn wanted(&self, outputs: Vec<Output>) -> Result<Vec<Output>, Failure> {
+    pub fn wanted(&self, outputs: Vec<Output>) -> Vec<Output> {
         let is_true = |map: &Map<String, Value>, key: &str| map.get(key).and_then(Value::as_bool).unwrap_or(false);
         let all_binary = is_true(&self.parameters, "binary_data_output");
         let Some(wanted) = self.outputs.as_ref().filter(|wanted| !wanted.is_empty()) else {
-            return Ok(outputs.into_iter().map(|output| Output { binary: all_binary, ..output }).collect());
+            return outputs.into_iter().map(|output| Output { binary: all_binary, ..output }).collect();
         };
-        for (index, wanted) in wanted.iter().enumerate() {
-            if !outputs.iter().any(|output| output.name == wanted.name) {
-                let names: Vec<String> = outputs.iter().map(|output| format!("`{}`", output.name)).collect();
-                let problem = format!("is `{}`; this model's outputs are {}", wanted.name, names.join(", "));
-                return Err(Failure::invalid(format!("outputs[{index}].name"), problem));
-            }
-        }
         let keep = |output: Output| {
             let wanted = wanted.iter().find(|wanted| wanted.name == output.name);
             match wanted {
@@ -202,10 +218,10 @@ impl InferRequest {
                     let binary = all_binary || is_true(&wanted.parameters, "binary_data");
                     Some(Output { binary, ..output })
                 }
-                None => (output.name == "error").then_some(output),
+                None => (output.name == ERROR).then_some(output),
             }
         };
-        Ok(outputs.into_iter().filter_map(keep).collect())
+        outputs.into_iter().filter_map(keep).collect()
     }
 }
 
@@ -361,7 +377,7 @@ mod tests {
         let wanted = json!([{"name": "score", "parameters": {"binary_data": true}}]);
         let request = request(json!({"id": "7", "inputs": [], "outputs": wanted}));
         let outputs = || vec![Output::bytes("label", vec!["x".into()]), Output::fp64("score", vec![1], vec![0.5])];
-        let outputs = request.wanted(outputs()).unwrap();
+        let outputs = request.wanted(outputs());
         let (response, binary) = InferResponse::new("m".into(), "1", request, outputs);
         assert_eq!(binary.unwrap(), 0.5f64.to_le_bytes());
         let expected = json!({"model_name": "m", "model_version": "1", "id": "7", "outputs": [
@@ -373,7 +389,10 @@ mod tests {
     #[test]
     fn an_unknown_output_names_those_there_are() {
         let request = request(json!({"inputs": [], "outputs": [{"name": "logits"}]}));
-        let error = request.wanted(vec![Output::bytes("label", vec![])]).unwrap_err();
+        let error = request.check(&["label"]).unwrap_err();
         assert!(error.message.contains("`label`"), "{error}");
+        let unknown =
+            serde_json::from_value::<InferRequest>(json!({"inputs": [], "parameters": {"top_k": 1}})).unwrap();
+        assert_eq!(unknown.check(&["label"]).unwrap_err().field.as_deref(), Some("parameters.top_k"));
     }
 }
