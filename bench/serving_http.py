@@ -192,7 +192,7 @@ def at_rest(settings: Settings) -> list[Row]:
                     continue
                 started.append(server.seconds_to_ready)
                 server.load("/invocations", texts, 1.0, "--concurrency", "8")
-                time.sleep(0.5)
+                time.sleep(3.0)  # the server lets go of its batches after two idle seconds
                 resident.append(server.resident_bytes() / MIB)
                 print(f"  {turn} ready in {started[-1]:.3f} s, {resident[-1]:.0f} MiB", file=sys.stderr)
         title, count = SHAPES[shape], len(started)

@@ -49,6 +49,14 @@ fn empty_variables_say_nothing() {
 }
 
 #[test]
+fn the_help_names_the_variables_of_the_container_contract() {
+    let help = yard().run(&["serve", "--help"]).stdout;
+    for name in ["HF_TASK", "SAGEMAKER_MULTI_MODEL", "SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_MODEL_SERVER_TIMEOUT"] {
+        assert!(help.contains(&format!("env: {name}")), "{name}");
+    }
+}
+
+#[test]
 fn the_task_that_is_asked_for_is_that_of_built_in_models() {
     let yard = yard();
     classifier(&yard.path("c"));

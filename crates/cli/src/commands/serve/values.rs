@@ -33,7 +33,7 @@ pub fn accept(text: &str) -> Result<String, String> {
 
 /// An environment variable that is set to nothing says nothing.
 pub fn without_empty_variable(arg: clap::Arg) -> clap::Arg {
-    let is_empty = arg.get_env().is_some_and(|name| variable(name).is_none());
+    let is_empty = arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
     if is_empty { arg.env(clap::builder::Resettable::Reset) } else { arg }
 }
 
