@@ -139,6 +139,8 @@ struct Job<'a> {
     b: &'a Right<'a>,
     output: &'a Output<'a>,
     grid: Grid,
+    /// Whether a thread packs A once for all of its tasks, because all of them are of the same few rows.
+    keeps_rows: bool,
     /// Panels of B: packed by this call or before.
     panels: Shared,
     /// A, where B is quantised.
@@ -156,7 +158,12 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn new(kernels: &'a CpuKernels, size: Size, a: &'a Operand, b: &'a Right, output: &'a Output) -> Self {
         let lane = lane_of(kernels.path, a, b);
-        let grid = Grid::new(size, kernels.team.threads());
+        // Where B is packed before. Elsewhere it must be packed now, which costs more than packing A does; and a step of
+        // training asks for no more memory than its largest batch did.
+        let is_packed = matches!(b, Right::Packed(_, packed) if *packed == lane);
+        let is_few = is_packed && size.m.div_ceil(MR) <= FEW_ROW_PANELS;
+        let grid = Grid::new(size, kernels.team.threads(), is_few);
+        let keeps_rows = is_few && lane != Lane::Quad;
         let lanes = lane.count(size.k);
         let packed = match b {
             Right::Packed(_, packed) if *packed == lane => 0,
@@ -166,7 +173,7 @@ impl<'a> Job<'a> {
         let sums = if output.in_place().is_some() { 0 } else { rows * grid.sum_columns(lanes) };
         let own_panels = match lane {
             Lane::Quad => MR * lanes,
-            _ if grid.row_blocks == 1 => rows * lanes,
+            _ if keeps_rows => rows * lanes,
             _ => rows * block,
         };
         let own_lanes = (own_panels + sums).next_multiple_of(NR);
@@ -197,6 +204,7 @@ impl<'a> Job<'a> {
             b,
             output,
             grid,
+            keeps_rows,
             panels,
             quantized,
             own,
@@ -229,16 +237,11 @@ impl<'a> Job<'a> {
         let own = self.own(worker);
         let mut is_packed = false;
         while let Some((rows, panels)) = self.grid.task(self.next_task.fetch_add(1, Ordering::Relaxed)) {
-            if self.keeps_rows() && !std::mem::replace(&mut is_packed, true) {
+            if self.keeps_rows && !std::mem::replace(&mut is_packed, true) {
                 (0..=self.last_block()).for_each(|block| self.pack_rows(&rows, block, own));
             }
             self.task(rows, panels, own);
         }
-    }
-
-    /// Whether a thread packs A once for all of its tasks, because all of them are of the same few rows.
-    fn keeps_rows(&self) -> bool {
-        self.quantized.is_none() && self.grid.row_blocks == 1
     }
 
     /// Lanes of a block of k.
@@ -259,7 +262,7 @@ impl<'a> Job<'a> {
         match &self.quantized {
             Some(a) => a.panels.0.wrapping_add(((rows.start / MR + panel) * lanes + l.start) * MR),
             None => {
-                let before = if self.keeps_rows() { self.grid.row_panels * l.start } else { 0 };
+                let before = if self.keeps_rows { self.grid.row_panels * l.start } else { 0 };
                 own.wrapping_add((before + panel * l.len()) * MR)
             }
         }
@@ -332,7 +335,7 @@ impl<'a> Job<'a> {
         let last_block = self.last_block();
         for block in 0..=last_block {
             let l = self.lanes(block);
-            if self.quantized.is_none() && !self.keeps_rows() {
+            if self.quantized.is_none() && !self.keeps_rows {
                 self.pack_rows(&rows, block, own);
             }
             for panel in panels.clone() {
@@ -409,10 +412,9 @@ struct Grid {
 impl Grid {
     /// Rows are cut first, so that a task packs its part of A for all columns; of few rows only the columns are cut, and
     /// every thread packs all of A.
-    fn new(size: Size, threads: usize) -> Self {
+    fn new(size: Size, threads: usize, is_few: bool) -> Self {
         let (m, n) = (size.m.div_ceil(MR), size.n.div_ceil(NR));
         let tasks = |rows: usize, columns: usize| m.div_ceil(rows) * n.div_ceil(columns);
-        let is_few = m <= FEW_ROW_PANELS;
         let (mut rows, mut columns) = (if is_few { m } else { m.min(MOST_ROW_PANELS) }, n);
         let wanted = if threads == 1 { 1 } else { TASKS_PER_THREAD * threads };
         let least: &[_] = if is_few { &[(m, 1)] } else { &[(4, n), (4, 12), (2, 12), (2, 4), (1, 1)] };
