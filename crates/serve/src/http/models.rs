@@ -132,7 +132,7 @@ pub async fn reload_model(
     Ok(body::respond(&LoadedModel::from(served.as_ref())))
 }
 
-/// See [`reload_model`].
+/// Loads a model anew from where it came from; requests go to the old one until the new one is warm.
 ///
 /// # Errors
 /// When there is no such model, it is being loaded already, or it does not load; then the old one stays.
