@@ -67,10 +67,10 @@ impl Telemetry {
     }
 
     /// Begins a request's trace, under the caller's where it sent one.
-    pub fn begin(&self, name: &str, headers: &axum::http::HeaderMap) -> Trace {
+    pub fn begin(&self, method: &str, route: &str, headers: &axum::http::HeaderMap) -> Trace {
         let Some(Tracing { tracer, .. }) = &self.0 else { return Trace(None) };
         let parent = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
-        let span = tracer.span_builder(name.to_string()).with_kind(SpanKind::Server);
+        let span = tracer.span_builder(format!("{method} {route}")).with_kind(SpanKind::Server);
         Trace(Some(parent.with_span(span.start_with_context(tracer, &parent))))
     }
 

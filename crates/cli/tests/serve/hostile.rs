@@ -102,6 +102,11 @@ fn the_lines_of_a_body_share_batches_and_the_limit_of_inputs() {
     let reply = serving.post_raw("/invocations", "application/jsonlines", lines.as_bytes());
     assert_eq!((reply.status, reply.json().as_array().unwrap().len()), (200, 200));
     assert!(serving.metric("trainyard_batch_inputs_count{model=\"c\"}") <= 3.0);
+    let long = "the ".repeat(100);
+    let mixed = format!("\"good\"\n\"{long}\"\n{{\"inputs\": [\"good\", \"{long}\"]}}\nnonsense\n");
+    assert_eq!(serving.post_raw("/invocations", "application/jsonlines", mixed.as_bytes()).status, 200);
+    let failed = |kind: &str| serving.metric(&format!("trainyard_errors_total{{kind=\"{kind}\"}}"));
+    assert_eq!((failed("too_many_tokens"), failed("malformed_body")), (2.0, 1.0), "each failure is counted once");
     let more = serving.post_raw("/invocations", "application/jsonlines", format!("{lines}\"one more\"").as_bytes());
     more.refused(422, "too_many_inputs", &["201 inputs"]);
     let rows = serving.send(

@@ -3,7 +3,7 @@
 mod runner;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Instant;
 
 use model::files::ModelDir;
@@ -115,14 +115,13 @@ impl Engine {
         let (model, _) = Model::load(&dir, &LoadMode::Inference(options.dtype), &kernels)?;
         let model = Arc::new(model);
         let recipe = Recipe { pooling: model.encoder.pooling, normalize: model.encoder.normalize };
-        let kernels = Arc::new(Mutex::new(Some(kernels)));
+        let mut kernels = (teams == 1).then_some(kernels);
         let activations = options.dtype.activations();
         let (warm, warmed) = mpsc::channel();
         let makers = tensor::split_cores(options.threads, teams).into_iter().map(|cores| {
-            let (model, kernels, warm) = (model.clone(), kernels.clone(), warm.clone());
+            let (model, kernels, warm) = (model.clone(), kernels.take(), warm.clone());
             move || {
-                let own = if teams == 1 { kernels.lock().unwrap_or_else(PoisonError::into_inner).take() } else { None };
-                let kernels = own.unwrap_or_else(|| {
+                let kernels = kernels.unwrap_or_else(|| {
                     tensor::pin_to_cores(&cores);
                     CpuKernels::new(cores.len())
                 });

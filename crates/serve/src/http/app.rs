@@ -11,7 +11,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::registry::Registry;
 use crate::served::Served;
-use crate::task::Task;
+use crate::task::{Task, some_done};
 use crate::telemetry::{Stage, Telemetry, Trace};
 
 /// A running server's state.
@@ -117,7 +117,17 @@ impl App {
         options: &InputOptions,
     ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
         self.check_count(inputs.each.len(), inputs.list.unwrap_or("inputs"))?;
-        Ok(placed(inputs.list, self.run(arrival, served, inputs.each, options).await?))
+        let answers = self.run(arrival, served, inputs.each, options).await?;
+        if some_done(&answers).is_ok() {
+            self.count_failures(answers.iter().filter_map(|answer| Some(answer.as_ref().err()?.kind)));
+        }
+        Ok(placed(inputs.list, answers))
+    }
+
+    /// Counts what failed within a request that has an answer; one that fails as a whole is counted where its response is
+    /// made.
+    pub fn count_failures(&self, failures: impl IntoIterator<Item = Kind>) {
+        failures.into_iter().for_each(|kind| self.metrics.failed(kind));
     }
 
     /// Refuses none and too many inputs.
@@ -136,7 +146,7 @@ impl App {
         Ok(())
     }
 
-    /// As [`App::answer`], for inputs that were counted before and get their positions later.
+    /// As [`App::answer`], for inputs that were counted before and get their positions later; their failures are not counted.
     ///
     /// # Errors
     /// What concerns all inputs.
@@ -154,12 +164,6 @@ impl App {
         let Answers { each, timing } = engine.answer(inputs, options, arrival.deadline).await?;
         if let Some(timing) = &timing {
             self.note(arrival, served, timing, each.iter().flatten().count());
-        }
-        if each.iter().any(Result::is_ok) {
-            // A request that fails as a whole is counted where its response is made.
-            each.iter()
-                .filter_map(|result| result.as_ref().err())
-                .for_each(|failure| self.metrics.failed(failure.kind));
         }
         Ok(each)
     }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
@@ -13,6 +14,7 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::app::{App, Arrival};
 use super::content::Content;
 use crate::failure::{Failure, Kind, Place};
 
@@ -57,17 +59,18 @@ pub async fn read(headers: &HeaderMap, body: Body, limit: usize, deadline: Insta
     }
 }
 
-/// As [`read`], of routes that take JSON alone.
+/// The body of a request to a route that takes JSON alone.
 ///
 /// # Errors
-/// As [`read`], and [`Kind::MediaType`].
-pub async fn read_json(headers: &HeaderMap, body: Body, limit: usize, deadline: Instant) -> Result<Bytes, Failure> {
-    if Content::of_request(headers)? != Content::Json {
+/// As [`read`] and [`json`], and [`Kind::MediaType`].
+pub async fn request<T: DeserializeOwned>(app: &App, arrival: &Arrival, request: Request) -> Result<T, Failure> {
+    let (head, body) = request.into_parts();
+    if Content::of_request(&head.headers)? != Content::Json {
         let text =
             "this route takes application/json; /invocations takes text/plain, text/csv and application/jsonlines too";
         return Err(Failure::new(Kind::MediaType, text).in_field("content-type"));
     }
-    read(headers, body, limit, deadline).await
+    json(&read(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?)
 }
 
 /// A body that its handler reads and that can be read to its end afterwards.

@@ -11,7 +11,7 @@ use super::invocations::{InvocationRequest, InvocationResponse, inputs_of};
 use super::parameters::Parameters;
 use crate::failure::{ErrorBody, Failure, Kind, Place};
 use crate::input::Input;
-use crate::task::Item;
+use crate::task::{Item, some_done};
 
 /// A request read from whatever its content type is: the inputs with their parameters. JSON lines may have several of
 /// these; the other types have one.
@@ -139,11 +139,7 @@ fn with_blank_rows(text: &str) -> String {
 /// # Errors
 /// The first failure, where no request has an answer.
 pub fn encode(accept: Content, responses: Vec<Result<InvocationResponse, Failure>>) -> Result<Response, Failure> {
-    if let Some(Err(first)) = responses.first()
-        && responses.iter().all(Result::is_err)
-    {
-        return Err(first.clone());
-    }
+    some_done(&responses)?;
     let bytes = match accept {
         Content::Json | Content::Text => match <[_; 1]>::try_from(responses) {
             Ok([only]) => return Ok(body::respond(&only?)),

@@ -67,11 +67,9 @@ pub async fn load_model(
     Extension(arrival): Extension<Arrival>,
     request: Request,
 ) -> Result<Response, Failure> {
-    let (head, body) = request.into_parts();
-    may_manage(&app, &head.headers)?;
+    may_manage(&app, request.headers())?;
     let root = &multi_model(&app)?.root;
-    let bytes = body::read_json(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
-    let LoadRequest { model_name, url } = body::json(&bytes)?;
+    let LoadRequest { model_name, url } = body::request(&app, &arrival, request).await?;
     let spec = ModelSpec::new(model_name, below(root, &url)?).map_err(|error| Failure::invalid("model_name", error))?;
     let loading = async move {
         let reservation = app.registry.reserve(&spec)?;

@@ -40,7 +40,7 @@ pub async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Ne
     let method = known(request.method());
     let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = path.as_deref().unwrap_or("none");
-    let trace = app.telemetry.begin(&format!("{method} {route}"), request.headers());
+    let trace = app.telemetry.begin(method, route, request.headers());
     let deadline = at + app.options.limits.timeout;
     request.extensions_mut().insert(Arrival { at, deadline, trace: trace.clone() });
     let (rest, body) = Shared::new(std::mem::take(request.body_mut()));

@@ -157,9 +157,7 @@ pub async fn embeddings(
     request: Request,
 ) -> Result<Response, OpenAiFailure> {
     app.ready()?;
-    let (head, body) = request.into_parts();
-    let bytes = body::read_json(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
-    let request: EmbeddingsRequest = body::json(&bytes)?;
+    let request: EmbeddingsRequest = body::request(&app, &arrival, request).await?;
     let served = app.model(Some(&request.model), Task::FeatureExtraction, "/v1/embeddings")?;
     let width = served.engine()?.config().encoder.hidden;
     if let Some(asked) = request.dimensions.filter(|&asked| asked != width) {

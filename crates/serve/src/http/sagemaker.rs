@@ -20,6 +20,7 @@ use crate::failure::{ErrorBody, Failure, Kind};
 use crate::input::InputOptions;
 use crate::python;
 use crate::served::Served;
+use crate::task::some_done;
 
 const TARGET_MODEL: HeaderName = HeaderName::from_static("x-amzn-sagemaker-target-model");
 const TARGET_VARIANT: HeaderName = HeaderName::from_static("x-amzn-sagemaker-target-variant");
@@ -159,15 +160,17 @@ async fn answer_all(
             answers[index] = results.by_ref().take(count).collect();
         }
     }
+    let requests = open.iter().filter_map(|request| request.as_ref().err());
+    let inputs = answers.iter().flatten().filter_map(|answer| answer.as_ref().err());
+    let failures: Vec<Kind> = requests.chain(inputs).map(|failure| failure.kind).collect();
     let response = |((request, answers), texts): ((Result<Decoded, Failure>, _), Vec<String>)| {
         let Decoded { inputs, parameters } = request?;
         let answers = placed(inputs.list, answers);
         response_of(engine, &parameters, &texts, answers, inputs.list.is_some(), form)
     };
     let responses: Vec<_> = open.into_iter().zip(answers).zip(texts).map(response).collect();
-    if responses.iter().any(Result::is_ok) {
-        // A body that fails as a whole is counted where its response is made.
-        responses.iter().filter_map(|one| one.as_ref().err()).for_each(|failure| app.metrics.failed(failure.kind));
+    if some_done(&responses).is_ok() {
+        app.count_failures(failures);
     }
     Ok(responses)
 }

@@ -81,9 +81,7 @@ pub async fn embed(
     request: Request,
 ) -> Result<Response, Failure> {
     let served = app.model(target_model(request.headers())?.as_deref(), Task::FeatureExtraction, "/embed")?;
-    let (head, body) = request.into_parts();
-    let bytes = body::read_json(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
-    let request: EmbedRequest = body::json(&bytes)?;
+    let request: EmbedRequest = body::request(&app, &arrival, request).await?;
     refuse_unsupported(request.prompt_name.as_deref(), request.dimensions.as_ref())?;
     let options = InputOptions {
         normalize: request.normalize,
@@ -154,9 +152,7 @@ pub async fn predict(
     request: Request,
 ) -> Result<Response, Failure> {
     let served = app.model(target_model(request.headers())?.as_deref(), Task::TextClassification, "/predict")?;
-    let (head, body) = request.into_parts();
-    let bytes = body::read_json(&head.headers, body, app.options.limits.body_bytes, arrival.deadline).await?;
-    let request: PredictRequest = body::json(&bytes)?;
+    let request: PredictRequest = body::request(&app, &arrival, request).await?;
     let options = InputOptions {
         truncate: request.truncate,
         cut: request.truncation_direction.map(Into::into).unwrap_or_default(),

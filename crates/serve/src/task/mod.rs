@@ -99,12 +99,19 @@ impl<T> From<Result<T, Failure>> for Item<T> {
 /// # Errors
 /// The first failure, if there is no result at all.
 pub fn items<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<Item<T>>, Failure> {
-    if let Some(Err(first)) = results.first()
-        && results.iter().all(Result::is_err)
-    {
-        return Err(first.clone());
-    }
+    some_done(&results)?;
     Ok(results.into_iter().map(Item::from).collect())
+}
+
+/// Fails where there are results and not one of them is done.
+///
+/// # Errors
+/// The first failure.
+pub fn some_done<T>(results: &[Result<T, Failure>]) -> Result<(), Failure> {
+    match results.first() {
+        Some(Err(first)) if results.iter().all(Result::is_err) => Err(first.clone()),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ use super::path::InPath;
 use crate::engine::{Answer, Engine};
 use crate::failure::{ErrorBody, Failure, Kind};
 use crate::input::InputOptions;
-use crate::task::Task;
 use crate::task::classification::function_of;
 use crate::task::entities::{Aggregation, entities};
+use crate::task::{Task, some_done};
 pub(super) use tensors::InferRequest;
 use tensors::{InferResponse, Output};
 
@@ -183,11 +183,7 @@ pub async fn infer(
     let inputs = Inputs { each: inputs.into_iter().map(Ok).collect(), list: Some("inputs") };
     let options = InputOptions { truncate: request.truncation()?, ..InputOptions::default() };
     let answers = app.answer(&arrival, &served, inputs, &options).await?;
-    if let Some(Err(first)) = answers.first()
-        && answers.iter().all(Result::is_err)
-    {
-        return Err(first.clone());
-    }
+    some_done(&answers)?;
     let outputs = request.wanted(outputs(engine, &texts, &answers));
     let (response, binary) = InferResponse::new(name, VERSION, request, outputs);
     let Some(binary) = binary else { return Ok(body::respond(&response)) };
