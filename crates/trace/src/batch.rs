@@ -73,6 +73,16 @@ impl Batch {
         Self { table, columns, texts: Texts::new(), rows: 0 }
     }
 
+    /// A batch of all columns, in the table's order, with their texts.
+    ///
+    /// # Panics
+    /// When they are not as many as the table has, or not of one length.
+    pub fn of_all(table: Table, columns: Vec<Column>, texts: Texts) -> Self {
+        let rows = columns.first().map_or(0, Column::len);
+        assert!(columns.len() == table.columns().len() && columns.iter().all(|column| column.len() == rows));
+        Self { table, columns: columns.into_iter().enumerate().collect(), texts, rows }
+    }
+
     /// A batch of these columns, given by their index in the table's definition; all have `rows` values and their texts
     /// are in `texts`.
     pub(crate) fn from_columns(table: Table, columns: Vec<(usize, Column)>, texts: Texts, rows: usize) -> Self {

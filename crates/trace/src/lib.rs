@@ -25,6 +25,7 @@
 //! ```
 
 mod batch;
+pub mod recorder;
 pub mod schema;
 mod store;
 mod texts;

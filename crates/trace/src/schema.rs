@@ -20,6 +20,8 @@ pub enum Layout {
     Delta,
     /// Numbers of distinct values: names, and what repeats.
     Dictionary,
+    /// All first bytes, then all second bytes and so on: numbers whose high bytes are alike.
+    Split,
     /// As it is.
     Plain,
 }
@@ -33,7 +35,7 @@ pub struct ColumnSpec {
     pub kind: Kind,
     /// Whether a value may be missing.
     pub nullable: bool,
-    /// How it is laid out.
+    /// How it is laid out until there are enough rows to see what is smallest.
     pub layout: Layout,
     /// What it means, with its unit.
     pub meaning: &'static str,
@@ -143,7 +145,7 @@ tables! {
         sequence: Option<i64> = Delta,
         /// Thread of the forward operator, for an operator of the backward pass.
         forward_thread: Option<i64> = Dictionary,
-        /// Kineto's `Ev Idx`.
+        /// Kineto's `Ev Idx` (2022: `Profiler Event Index`).
         event_index: Option<i64> = Delta,
         /// Kineto's `Record function id`.
         record_function: Option<i64> = Delta,
@@ -153,8 +155,10 @@ tables! {
         python_parent: Option<i64> = Delta,
         /// Kineto's `Python module id`.
         python_module: Option<i64> = Delta,
-        /// Ends of launch arrows here, whose id is `correlation`: 1 a start, 2 an end, 3 both.
+        /// Ends of launch arrows here, whose id is `correlation`: 1 a start, 2 an end, 3 both. Their category is `ac2g`; plus 4: `async` (2021), plus 8: `async_cpu_to_gpu` (2022).
         flow: Option<i64> = Dictionary,
+        /// What the source says and other columns imply, so that its column is null: 1 the external id repeats the correlation (and names no operator), 2 the Python parent is the frame around it.
+        implied: Option<i64> = Dictionary,
         /// Why the slice is not to be trusted: `lost_timestamp`, `negative_duration`, `unfinished`.
         flag: Option<&'a str> = Dictionary,
         /// Shapes, strides, types and values of the operands: a JSON object.
@@ -199,8 +203,10 @@ tables! {
         sequence: Option<i64> = Delta,
         /// Element type, where the source names it.
         dtype: Option<&'a str> = Dictionary,
-        /// Ends of launch arrows here, whose id is `correlation`: 1 a start, 2 an end, 3 both.
+        /// Ends of launch arrows here, whose id is `correlation`: 1 a start, 2 an end, 3 both. Their category is `ac2g`; plus 4: `async` (2021), plus 8: `async_cpu_to_gpu` (2022).
         flow: Option<i64> = Dictionary,
+        /// What the source says and other columns imply, so that its column is null: 1 the external id repeats the correlation (and names no operator), 2 the Python parent is the frame around it.
+        implied: Option<i64> = Dictionary,
         /// Why the slice is not to be trusted: `lost_timestamp`, `negative_duration`, `unfinished`.
         flag: Option<&'a str> = Dictionary,
         /// Everything else the source says: a JSON object.
@@ -229,7 +235,7 @@ tables! {
         device_type: Option<i64> = Dictionary,
         /// Device number.
         device: Option<i64> = Dictionary,
-        /// Kineto's `Ev Idx`.
+        /// Kineto's `Ev Idx` (2022: `Profiler Event Index`).
         event_index: Option<i64> = Delta,
         /// Everything else the source says: a JSON object.
         args: Option<&'a str> = Dictionary,
@@ -397,22 +403,27 @@ tables! {
         example_at: Option<i64> = Plain,
     }
 
-    /// Tracks with many slices, summarised for far zoom: time cut into buckets. Only buckets with slices are kept.
+    /// Tracks with many slices, summarised for far zoom. A level cuts time into buckets of one width; the short slices of a row
+    /// that start in one bucket are one line here. A slice as long as a bucket keeps a line of its own.
     Overview "overview" OverviewRow<'a> {
         /// The track.
         track: i64 = Dictionary,
         /// Row within the track.
         depth: i64 = Dictionary,
-        /// Width of the bucket, ns: a power of two.
+        /// The level: width of its buckets, ns, a power of two.
         width: i64 = Dictionary,
-        /// Start of the bucket, ns: a multiple of its width.
+        /// Start of the first slice, ns.
         ts: i64 = Delta,
-        /// Time covered by slices within the bucket, ns.
-        busy: i64 = Dictionary,
-        /// Slices that start in the bucket.
+        /// From the start of the first slice to the end of the last, ns.
+        dur: i64 = Dictionary,
+        /// Of that, time that no slice covers, ns. What reaches beyond the bucket is covered by the last slice.
+        idle: i64 = Dictionary,
+        /// Slices; where it is 1, the line is the slice itself.
         count: i64 = Dictionary,
-        /// Name that covers most of it.
+        /// Name that covers most.
         name: &'a str = Dictionary,
+        /// Correlation of a single slice.
+        correlation: Option<i64> = Delta,
     }
 }
 

@@ -6,6 +6,7 @@
 mod error;
 mod manifest;
 mod read;
+mod source;
 mod write;
 
 pub use error::Error;
@@ -16,7 +17,7 @@ pub use write::{SegmentWriter, Writer};
 /// Name of the manifest in the directory.
 const MANIFEST: &str = "manifest.json";
 /// Rows of a row group: the unit in which readers skip.
-const GROUP_ROWS: usize = 1 << 16;
+const GROUP_ROWS: usize = 1 << 17;
 
 #[cfg(test)]
 mod tests;

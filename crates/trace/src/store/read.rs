@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -13,10 +14,14 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use rustc_hash::FxHashMap;
 
-use super::{Error, Manifest};
+use super::source::Source;
+use super::{Error, GROUP_ROWS, Manifest};
 use crate::batch::{Batch, Column, NO_INT, NO_TEXT};
 use crate::schema::{Kind, Table};
 use crate::texts::Texts;
+
+/// A segment that claims more rows in one group is damaged: nothing of that size is allocated.
+const MAX_GROUP_ROWS: usize = GROUP_ROWS << 8;
 
 /// Which rows to read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +32,8 @@ pub struct Filter {
     pub track: Option<i64>,
     /// That touch this time, `from <= end` and `start < to`, ns.
     pub window: Option<(i64, i64)>,
+    /// Of this level of the overview.
+    pub width: Option<i64>,
 }
 
 /// A profile to read.
@@ -39,7 +46,7 @@ pub struct Profile {
 
 struct SegmentFile {
     path: PathBuf,
-    reader: SerializedFileReader<File>,
+    reader: SerializedFileReader<Source>,
     /// Where each column of the table's definition is in this file.
     columns: Vec<Option<usize>>,
 }
@@ -75,8 +82,27 @@ impl Profile {
     /// # Panics
     /// When the table has no such column.
     pub fn read_where(&self, table: Table, columns: &[&str], filter: Filter) -> Result<Batch, Error> {
-        let index = |name: &str| table.column(name).unwrap_or_else(|| panic!("{table:?} has no column {name}"));
-        let columns: Vec<usize> = columns.iter().map(|name| index(name)).collect();
+        let mut batches = self.read_mapped(table, columns, filter, |batch| batch)?.into_iter();
+        let mut all = batches.next().unwrap_or_else(|| empty(table, &indices(table, columns)));
+        for batch in batches {
+            all.append(&batch);
+        }
+        Ok(all)
+    }
+
+    /// What `map` makes of these columns of the rows that a filter takes, a row group at a time, in the order of the segments.
+    /// Two threads decode and map.
+    ///
+    /// # Panics
+    /// When the table has no such column, or `map` panics.
+    pub fn read_mapped<T: Send>(
+        &self,
+        table: Table,
+        columns: &[&str],
+        filter: Filter,
+        map: impl Fn(Batch) -> T + Sync,
+    ) -> Result<Vec<T>, Error> {
+        let columns = indices(table, columns);
         let groups: Vec<(&SegmentFile, usize)> = self
             .segments(table)?
             .iter()
@@ -88,13 +114,13 @@ impl Profile {
             .collect();
 
         let next = AtomicUsize::new(0);
-        let decoded: Mutex<Vec<Option<Batch>>> = Mutex::new(groups.iter().map(|_| None).collect());
+        let mapped: Mutex<Vec<Option<T>>> = Mutex::new(groups.iter().map(|_| None).collect());
         let decode = || -> Result<(), Error> {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some((segment, group)) = groups.get(at) else { return Ok(()) };
-                let batch = read_group(segment, *group, table, &columns, &filter)?;
-                decoded.lock().expect("no panic while it is held")[at] = Some(batch);
+                let value = map(read_group(segment, *group, table, &columns, &filter)?);
+                mapped.lock().expect("no panic while it is held")[at] = Some(value);
             }
         };
         if groups.len() < 2 {
@@ -105,13 +131,28 @@ impl Profile {
                 decode().and(other.join().expect("a reader does not panic"))
             })?;
         }
+        Ok(mapped.into_inner().expect("no panic while it is held").into_iter().flatten().collect())
+    }
 
-        let mut batches = decoded.into_inner().expect("no panic while it is held").into_iter().flatten();
-        let mut all = batches.next().unwrap_or_else(|| empty(table, &columns));
-        for batch in batches {
-            all.append(&batch);
-        }
-        Ok(all)
+    /// These columns of the rows that a filter takes, a row group at a time, in the order of the segments: memory is that of
+    /// one row group, however large the profile is. Empty batches are possible.
+    ///
+    /// # Panics
+    /// When the table has no such column.
+    pub fn chunks<'p>(
+        &'p self,
+        table: Table,
+        columns: &[&str],
+        filter: Filter,
+    ) -> Result<impl Iterator<Item = Result<Batch, Error>> + use<'p>, Error> {
+        let columns = indices(table, columns);
+        let segments = self.segments(table)?.iter();
+        let groups =
+            segments.flat_map(|segment| (0..segment.reader.metadata().num_row_groups()).map(move |at| (segment, at)));
+        let taken = groups.filter(move |(segment, group)| {
+            filter.may_take(&Bounds::of(segment.reader.metadata().row_group(*group), &segment.columns, table))
+        });
+        Ok(taken.map(move |(segment, group)| read_group(segment, group, table, &columns, &filter)))
     }
 
     fn segments(&self, table: Table) -> Result<&[SegmentFile], Error> {
@@ -121,7 +162,8 @@ impl Profile {
             return Ok(open);
         }
         let folder = self.dir.join(table.folder());
-        let open = self.manifest.segments(table).iter().map(|segment| SegmentFile::open(folder.join(&segment.file), table));
+        let open =
+            self.manifest.segments(table).iter().map(|segment| SegmentFile::open(folder.join(&segment.file), table));
         let open = open.collect::<Result<Vec<_>, _>>()?;
         Ok(cell.get_or_init(|| open))
     }
@@ -129,8 +171,8 @@ impl Profile {
 
 impl SegmentFile {
     fn open(path: PathBuf, table: Table) -> Result<Self, Error> {
-        let file = File::open(&path).map_err(Error::io(&path))?;
-        let reader = SerializedFileReader::new(file).map_err(|error| Error::segment(&path, error))?;
+        let source = File::open(&path).and_then(Source::new).map_err(Error::io(&path))?;
+        let reader = SerializedFileReader::new(source).map_err(|error| Error::segment(&path, error))?;
         let schema = reader.metadata().file_metadata().schema_descr_ptr();
         let mut columns = Vec::new();
         for spec in table.columns() {
@@ -158,6 +200,7 @@ impl SegmentFile {
 struct Bounds {
     rank: (i64, i64),
     track: (i64, i64),
+    width: (i64, i64),
     first: i64,
     last_start: i64,
     last_end: i64,
@@ -178,6 +221,7 @@ impl Bounds {
         Self {
             rank: bounds("rank").unwrap_or(ALL),
             track: bounds("track").unwrap_or(ALL),
+            width: bounds("width").unwrap_or(ALL),
             first: ts.0,
             last_start: ts.1,
             last_end: ts.1.saturating_add(longest.max(0)),
@@ -187,9 +231,11 @@ impl Bounds {
 
 impl Filter {
     fn may_take(&self, bounds: &Bounds) -> bool {
-        let within = |value: Option<i64>, (low, high): (i64, i64)| value.is_none_or(|value| low <= value && value <= high);
+        let within =
+            |value: Option<i64>, (low, high): (i64, i64)| value.is_none_or(|value| low <= value && value <= high);
         within(self.rank, bounds.rank)
             && within(self.track, bounds.track)
+            && within(self.width, bounds.width)
             && self.window.is_none_or(|(from, to)| bounds.first < to && from <= bounds.last_end)
     }
 
@@ -198,8 +244,15 @@ impl Filter {
         let is = |value: Option<i64>, (low, high): (i64, i64)| value.is_none_or(|value| low == value && value == high);
         is(self.rank, bounds.rank)
             && is(self.track, bounds.track)
+            && is(self.width, bounds.width)
             && self.window.is_none_or(|(from, to)| from <= bounds.first && bounds.last_start < to)
     }
+}
+
+/// Where these columns are in the table's definition.
+fn indices(table: Table, columns: &[&str]) -> Vec<usize> {
+    let index = |name: &&str| table.column(name).unwrap_or_else(|| panic!("{table:?} has no column {name}"));
+    columns.iter().map(index).collect()
 }
 
 fn empty(table: Table, columns: &[usize]) -> Batch {
@@ -218,47 +271,77 @@ fn read_group(
     let fail = |error: ParquetError| Error::segment(&segment.path, error);
     let reader = segment.reader.get_row_group(group).map_err(fail)?;
     let rows = usize::try_from(reader.metadata().num_rows()).map_err(|error| Error::segment(&segment.path, error))?;
+    if rows > MAX_GROUP_ROWS {
+        return Err(Error::segment(&segment.path, format!("a row group of {rows} rows: no profile has such")));
+    }
     let mut texts = Texts::new();
-    let mut read = |at: usize| -> Result<Column, Error> {
-        read_column(&*reader, segment.columns[at], table.columns()[at].kind, rows, &mut texts)
+    let mut read = |at: usize, range: Range<usize>| -> Result<Column, Error> {
+        read_column(&*reader, segment.columns[at], table.columns()[at].kind, range, &mut texts)
             .map_err(|reason| Error::segment(&segment.path, format!("column {}: {reason}", table.columns()[at].name)))
     };
-    let taken = if filter.takes_all(&Bounds::of(reader.metadata(), &segment.columns, table)) {
+    // Columns of the filter that were read, whole.
+    let mut known: Vec<(usize, Vec<i64>)> = Vec::new();
+    let bounds = Bounds::of(reader.metadata(), &segment.columns, table);
+    let taken = if filter.takes_all(&bounds) {
         None
     } else {
-        let mut ints = |name: &str| -> Result<Option<Vec<i64>>, Error> {
+        let mut ints = |name: &str| -> Result<Option<usize>, Error> {
             let Some(at) = table.column(name) else { return Ok(None) };
-            match read(at)? {
-                Column::Int(values) => Ok(Some(values)),
+            match read(at, 0..rows)? {
+                Column::Int(values) => known.push((at, values)),
                 _ => unreachable!("the columns of a filter are integers"),
             }
+            Ok(Some(known.len() - 1))
         };
         let mut keep = vec![true; rows];
-        let mut only = |name: &str, value: Option<i64>| -> Result<(), Error> {
-            let Some(value) = value else { return Ok(()) };
-            for (keep, found) in keep.iter_mut().zip(ints(name)?.into_iter().flatten()) {
-                *keep &= found == value;
+        let equal = [
+            ("rank", filter.rank, bounds.rank),
+            ("track", filter.track, bounds.track),
+            ("width", filter.width, bounds.width),
+        ];
+        let mut places = Vec::new();
+        for (name, value, (low, high)) in equal {
+            // A row group of one value need not be looked through.
+            if let Some(value) = value.filter(|_| low != high)
+                && let Some(place) = ints(name)?
+            {
+                places.push((value, place));
             }
-            Ok(())
+        }
+        let times = match filter.window {
+            Some(window) => Some((window, ints("ts")?, ints("dur")?)),
+            None => None,
         };
-        only("rank", filter.rank)?;
-        only("track", filter.track)?;
-        if let (Some((from, to)), Some(starts)) = (filter.window, ints("ts")?) {
-            let durations = ints("dur")?;
-            for (row, start) in starts.iter().enumerate() {
-                let duration = durations.as_ref().map_or(0, |durations| durations[row].max(0));
+        for (value, place) in places {
+            keep.iter_mut().zip(&known[place].1).for_each(|(keep, found)| *keep &= *found == value);
+        }
+        if let Some(((from, to), Some(starts), durations)) = times {
+            let durations = durations.map(|place| &known[place].1);
+            for (row, start) in known[starts].1.iter().enumerate() {
+                let duration = durations.map_or(0, |durations| durations[row].max(0));
                 keep[row] &= *start < to && from <= start.saturating_add(duration);
             }
         }
         Some((0..rows as u32).filter(|&row| keep[row as usize]).collect::<Vec<u32>>())
     };
+    // Of the other columns only the part with rows that are taken is decoded.
+    let range = match &taken {
+        None => 0..rows,
+        Some(taken) => match (taken.first(), taken.last()) {
+            (Some(&first), Some(&last)) => first as usize..last as usize + 1,
+            _ => 0..0,
+        },
+    };
+    let within: Option<Vec<u32>> =
+        taken.as_ref().map(|taken| taken.iter().map(|row| row - range.start as u32).collect());
     let mut values = Vec::with_capacity(columns.len());
     for &at in columns {
-        let column = read(at)?;
-        values.push((at, match &taken {
-            Some(rows) => column.gather(rows),
-            None => column,
-        }));
+        let column = match (known.iter().find(|(column, _)| *column == at), &taken, &within) {
+            (Some((_, whole)), Some(taken), _) => Column::Int(taken.iter().map(|&row| whole[row as usize]).collect()),
+            (_, _, Some(rows)) => read(at, range.clone())?.gather(rows),
+            _ => read(at, range.clone())?,
+        };
+        values.push((at, column));
     }
     Ok(Batch::from_columns(table, values, texts, taken.map_or(rows, |taken| taken.len())))
 }
@@ -267,9 +350,10 @@ fn read_column(
     group: &dyn RowGroupReader,
     at: Option<usize>,
     kind: Kind,
-    rows: usize,
+    range: Range<usize>,
     texts: &mut Texts,
 ) -> Result<Column, String> {
+    let rows = range.len();
     let Some(at) = at else {
         return Ok(match kind {
             Kind::Int => Column::Int(vec![NO_INT; rows]),
@@ -283,12 +367,17 @@ fn read_column(
     macro_rules! values {
         ($reader:expr) => {{
             let mut values = Vec::new();
-            loop {
+            if range.start > 0 {
+                $reader.skip_records(range.start).map_err(text)?;
+            }
+            let mut read = 0;
+            while read < rows {
                 let definition = nullable.then_some(&mut levels);
-                let (records, _, _) = $reader.read_records(rows, definition, None, &mut values).map_err(text)?;
+                let (records, _, _) = $reader.read_records(rows - read, definition, None, &mut values).map_err(text)?;
                 if records == 0 {
                     break;
                 }
+                read += records;
             }
             values
         }};

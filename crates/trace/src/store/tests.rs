@@ -2,8 +2,8 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::Batch;
-use crate::schema::{DeviceRow, Table};
+use crate::schema::{CounterRow, DeviceRow, Table};
+use crate::{Batch, NO_TEXT};
 
 fn row<'a>(rank: i64, track: i64, ts: i64, name: &'a str, args: Option<&'a str>) -> DeviceRow<'a> {
     DeviceRow {
@@ -25,6 +25,7 @@ fn row<'a>(rank: i64, track: i64, ts: i64, name: &'a str, args: Option<&'a str>)
         sequence: None,
         dtype: None,
         flow: None,
+        implied: None,
         flag: None,
         args,
     }
@@ -37,7 +38,13 @@ fn profile(dir: &Path) -> Profile {
         let mut batch = Batch::new(Table::Device);
         for track in 0..2 {
             for at in 0..(if rank == 0 { 100_000 } else { 10 }) {
-                batch.push(&row(rank, 2 * rank + track, at * 100, ["gemm", "relu"][at as usize % 2], Some("{\"a\":1}")));
+                batch.push(&row(
+                    rank,
+                    2 * rank + track,
+                    at * 100,
+                    ["gemm", "relu"][at as usize % 2],
+                    Some("{\"a\":1}"),
+                ));
             }
         }
         writer.write(&batch).unwrap();
@@ -80,6 +87,55 @@ fn a_filter_takes_the_rows_of_its_rank_track_and_window_and_no_others() {
 }
 
 #[test]
+fn a_window_has_all_columns_of_its_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = profile(&dir.path().join("p"));
+    let columns = ["name", "correlation", "ts", "args", "dur", "track"];
+    let whole = profile.read(Table::Device, &columns).unwrap();
+    for window in [(0, 1), (1000, 1300), (6_500_000, 6_600_000), (655_355, 655_365), (-5, 1 << 40), (1 << 40, 1 << 41)]
+    {
+        let filter = Filter { window: Some(window), track: Some(1), ..Filter::default() };
+        let part = profile.read_where(Table::Device, &columns, filter).unwrap();
+        let taken = |row: &usize| {
+            let (ts, dur) = (whole.ints("ts")[*row], whole.ints("dur")[*row]);
+            whole.ints("track")[*row] == 1 && ts < window.1 && window.0 <= ts + dur
+        };
+        let rows: Vec<usize> = (0..whole.len()).filter(taken).collect();
+        assert_eq!(part.len(), rows.len(), "{window:?}");
+        for column in ["correlation", "ts", "dur", "track"] {
+            assert!(rows.iter().map(|&row| whole.ints(column)[row]).eq(part.ints(column).iter().copied()), "{column}");
+        }
+        for column in ["name", "args"] {
+            let expected = rows.iter().map(|&row| whole.texts(column)[row]).map(|id| (id == NO_TEXT, whole.text(id)));
+            let found = part.texts(column).iter().map(|&id| (id == NO_TEXT, part.text(id)));
+            assert!(expected.eq(found), "{column}");
+        }
+    }
+}
+
+#[test]
+fn chunks_are_the_rows_of_one_read_piece_by_piece() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = profile(&dir.path().join("p"));
+    for filter in [
+        Filter::default(),
+        Filter { rank: Some(1), ..Filter::default() },
+        Filter { track: Some(0), window: Some((1000, 1300)), ..Filter::default() },
+    ] {
+        let whole = profile.read_where(Table::Device, &["ts", "name"], filter).unwrap();
+        let mut ts = Vec::new();
+        let mut names = Vec::new();
+        for chunk in profile.chunks(Table::Device, &["ts", "name"], filter).unwrap() {
+            let chunk = chunk.unwrap();
+            ts.extend_from_slice(chunk.ints("ts"));
+            names.extend(chunk.texts("name").iter().map(|&id| chunk.text(id).to_owned()));
+        }
+        assert_eq!(ts, whole.ints("ts"));
+        assert!(names.iter().map(String::as_str).eq(whole.texts("name").iter().map(|&id| whole.text(id))));
+    }
+}
+
+#[test]
 fn what_no_manifest_names_is_not_part_of_the_profile() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
@@ -88,9 +144,9 @@ fn what_no_manifest_names_is_not_part_of_the_profile() {
     batch.push(&row(0, 0, 0, "kept", None));
     writer.write(&batch).unwrap();
     // The next segment is renamed into place, and then the writer dies.
-    let mut segment = writer.segment(Table::Device).unwrap();
-    segment.append(&batch).unwrap();
-    segment.close().unwrap();
+    let mut segment = SegmentWriter::new(Table::Device);
+    segment.append(&batch, &mut writer).unwrap();
+    segment.close(&mut writer).unwrap();
     drop(writer);
     let profile = Profile::open(&path).unwrap();
     assert_eq!(profile.manifest().state, State::Recording);
@@ -118,4 +174,29 @@ fn errors_name_the_file() {
     assert!(open(&path).contains("manifest.json"), "{}", open(&path));
     fs::write(path.join("manifest.json"), "[").unwrap();
     assert!(open(&path).contains("not a manifest"), "{}", open(&path));
+}
+
+#[test]
+fn threads_that_read_one_segment_do_not_disturb_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::create(&dir.path().join("p"), "p").unwrap();
+    let mut batch = Batch::new(Table::Counters);
+    for ts in 0..600_000 {
+        batch.push(&CounterRow {
+            rank: 0,
+            track: 0,
+            ts: ts * ts % 1_000_003,
+            name: "n",
+            series: "",
+            value: 0.0,
+            unit: None,
+        });
+    }
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    for _ in 0..5 {
+        let rows =
+            Profile::open(&dir.path().join("p")).unwrap().read(Table::Counters, &["ts", "value", "name"]).unwrap();
+        assert!(rows.ints("ts") == batch.ints("ts"));
+    }
 }

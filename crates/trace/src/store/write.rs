@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +24,10 @@ const DICTIONARY_BYTES: usize = 16 << 20;
 pub struct Writer {
     dir: PathBuf,
     manifest: Manifest,
-    /// Bytes of every text of the batch being written, shared by the values that refer to them.
-    texts: Vec<ByteArray>,
+    /// Segments opened so far, by table: no two have the same name.
+    opened: HashMap<Table, usize>,
+    /// The smallest layout of each table's columns, as the first rows showed it.
+    layouts: HashMap<Table, Vec<Layout>>,
 }
 
 impl Writer {
@@ -36,7 +39,7 @@ impl Writer {
         }
         let manifest = Manifest::new(name);
         manifest.store(dir)?;
-        Ok(Self { dir: dir.to_owned(), manifest, texts: Vec::new() })
+        Ok(Self { dir: dir.to_owned(), manifest, opened: HashMap::new(), layouts: HashMap::new() })
     }
 
     /// The directory.
@@ -58,29 +61,40 @@ impl Writer {
     pub fn write_all<'b>(&mut self, batches: impl IntoIterator<Item = &'b Batch>) -> Result<(), Error> {
         let mut any = false;
         for batch in batches.into_iter().filter(|batch| !batch.is_empty()) {
-            let mut segment = self.segment(batch.table())?;
-            segment.append(batch)?;
-            segment.close()?;
+            let mut segment = SegmentWriter::new(batch.table());
+            segment.append(batch, self)?;
+            segment.close(self)?;
             any = true;
         }
         if any { self.manifest.store(&self.dir) } else { Ok(()) }
     }
 
-    /// Opens a segment that is filled by several batches, a row group or more for each.
-    pub fn segment(&mut self, table: Table) -> Result<SegmentWriter<'_>, Error> {
+    /// Opens a file for a segment whose first rows are `sample`: the columns are laid out as is best for them.
+    fn open(&mut self, sample: &Batch) -> Result<OpenSegment, Error> {
+        let table = sample.table();
         let folder = self.dir.join(table.folder());
         fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
-        let number = self.manifest.segments(table).len();
+        let number = self.opened.entry(table).or_default();
         let path = folder.join(format!("{number:06}.parquet"));
+        *number += 1;
         let file = tempfile::Builder::new()
             .prefix(".segment")
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
             .tempfile_in(&folder)
             .map_err(Error::io(&folder))?;
+        let layouts = match self.layouts.get(&table) {
+            Some(layouts) => layouts.clone(),
+            None if sample.len() >= layout::MIN_ROWS => {
+                let best = layout::best(sample).map_err(|error| Error::segment(&path, error))?;
+                self.layouts.insert(table, best.clone());
+                best
+            }
+            None => table.columns().iter().map(|column| column.layout).collect(),
+        };
         let output = io::BufWriter::with_capacity(1 << 18, file);
-        let parquet = SerializedFileWriter::new(output, schema(table), Arc::new(properties(table)))
+        let parquet = SerializedFileWriter::new(output, schema(table.columns()), Arc::new(properties(table, &layouts)))
             .map_err(|error| Error::segment(&path, error))?;
-        Ok(SegmentWriter { writer: self, table, path, parquet, rows: 0 })
+        Ok(OpenSegment { path, parquet })
     }
 
     /// Writes the manifest of a whole profile.
@@ -97,46 +111,65 @@ impl Writer {
     }
 }
 
-/// A segment being written.
-pub struct SegmentWriter<'w> {
-    writer: &'w mut Writer,
+/// A segment that is filled by several batches, a row group or more for each. Without rows there is no file.
+pub struct SegmentWriter {
     table: Table,
-    path: PathBuf,
-    parquet: SerializedFileWriter<io::BufWriter<tempfile::NamedTempFile>>,
+    open: Option<OpenSegment>,
     rows: u64,
 }
 
-impl SegmentWriter<'_> {
-    /// Appends rows.
-    pub fn append(&mut self, batch: &Batch) -> Result<(), Error> {
-        debug_assert_eq!(batch.table(), self.table);
-        let texts = &mut self.writer.texts;
-        texts.clear();
-        texts.extend(batch.all_texts().iter().map(|text| ByteArray::from(Bytes::copy_from_slice(text.as_bytes()))));
+struct OpenSegment {
+    path: PathBuf,
+    parquet: SerializedFileWriter<io::BufWriter<tempfile::NamedTempFile>>,
+}
+
+impl SegmentWriter {
+    /// A segment of this table, without rows.
+    pub fn new(table: Table) -> Self {
+        Self { table, open: None, rows: 0 }
+    }
+
+    /// Appends rows; the first open a file in `writer`'s profile.
+    ///
+    /// # Panics
+    /// When the batch is of another table.
+    pub fn append(&mut self, batch: &Batch, writer: &mut Writer) -> Result<(), Error> {
+        assert_eq!(batch.table(), self.table);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let OpenSegment { path, parquet } = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(writer.open(batch)?),
+        };
+        // Shared by the values that refer to them.
+        let texts: Vec<ByteArray> =
+            batch.all_texts().iter().map(|text| ByteArray::from(Bytes::copy_from_slice(text.as_bytes()))).collect();
         for from in (0..batch.len()).step_by(GROUP_ROWS) {
             let rows = from..(from + GROUP_ROWS).min(batch.len());
-            write_group(&mut self.parquet, batch, rows, texts).map_err(|error| Error::segment(&self.path, error))?;
+            write_group(parquet, batch, rows, &texts).map_err(|error| Error::segment(path, error))?;
         }
         self.rows += batch.len() as u64;
         Ok(())
     }
 
-    /// Renames the segment into place. The manifest that names it is written later: by [`Writer::publish`], the next
-    /// [`Writer::write`] or [`Writer::finish`].
-    pub fn close(self) -> Result<(), Error> {
-        let fail = |source: io::Error| Error::Io { path: self.path.clone(), source };
-        let output = self.parquet.into_inner().map_err(|error| Error::segment(&self.path, error))?;
+    /// Renames the segment into place and names it in the manifest of `writer`, in whose profile it was opened. Readers see it
+    /// after [`Writer::publish`], the next [`Writer::write`] or [`Writer::finish`].
+    pub fn close(self, writer: &mut Writer) -> Result<(), Error> {
+        let Some(OpenSegment { path, parquet }) = self.open else { return Ok(()) };
+        let fail = |source: io::Error| Error::Io { path: path.clone(), source };
+        let output = parquet.into_inner().map_err(|error| Error::segment(&path, error))?;
         let file = output.into_inner().map_err(|error| fail(error.into_error()))?;
         let bytes = file.as_file().metadata().map_err(fail)?.len();
-        file.persist(&self.path).map_err(|error| fail(error.error))?;
-        let name = self.path.file_name().expect("a path of ours").to_string_lossy().into_owned();
-        let segments = self.writer.manifest.tables.entry(self.table.folder().into()).or_default();
-        segments.push(Segment { file: name, rows: self.rows, bytes });
+        file.persist(&path).map_err(|error| fail(error.error))?;
+        let file = path.file_name().expect("a path of ours").to_string_lossy().into_owned();
+        let segments = writer.manifest.tables.entry(self.table.folder().into()).or_default();
+        segments.push(Segment { file, rows: self.rows, bytes });
         Ok(())
     }
 }
 
-fn schema(table: Table) -> Arc<Type> {
+fn schema(columns: &[ColumnSpec]) -> Arc<Type> {
     let field = |column: &ColumnSpec| {
         let physical = match column.kind {
             Kind::Int => Physical::INT64,
@@ -150,29 +183,29 @@ fn schema(table: Table) -> Arc<Type> {
         }
         Arc::new(field.build().expect("a plain field"))
     };
-    let fields = table.columns().iter().map(field).collect();
-    Arc::new(Type::group_type_builder(table.folder()).with_fields(fields).build().expect("a flat schema"))
+    let fields = columns.iter().map(field).collect();
+    Arc::new(Type::group_type_builder("profile").with_fields(fields).build().expect("a flat schema"))
 }
 
-fn properties(table: Table) -> WriterProperties {
+fn properties(table: Table, layouts: &[Layout]) -> WriterProperties {
+    // Pages of the first version: those of the second leave the levels of nullable columns uncompressed.
     let mut properties = WriterProperties::builder()
-        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).expect("a level of zstd")))
         .set_dictionary_page_size_limit(DICTIONARY_BYTES)
-        .set_data_page_size_limit(1 << 20)
+        .set_data_page_size_limit(4 << 20)
         .set_data_page_row_count_limit(GROUP_ROWS)
         .set_write_batch_size(4096)
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true)
         .set_created_by(concat!("trainyard ", env!("CARGO_PKG_VERSION")).into());
-    for column in table.columns() {
+    for (column, layout) in table.columns().iter().zip(layouts) {
         let path = ColumnPath::from(column.name);
-        properties = match column.layout {
-            Layout::Dictionary => properties.set_column_dictionary_enabled(path.clone(), true),
-            Layout::Delta => properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED),
-            Layout::Plain => properties.set_column_dictionary_enabled(path.clone(), false),
+        properties = properties.set_column_dictionary_enabled(path.clone(), *layout == Layout::Dictionary);
+        properties = match layout {
+            Layout::Dictionary | Layout::Plain => properties,
+            Layout::Delta => properties.set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED),
+            Layout::Split => properties.set_column_encoding(path.clone(), Encoding::BYTE_STREAM_SPLIT),
         };
         // What readers skip by.
         if matches!(column.name, "rank" | "track" | "ts" | "dur" | "depth" | "width") {
@@ -191,27 +224,37 @@ fn write_group<W: io::Write + Send>(
     let mut group = parquet.next_row_group()?;
     let specs = batch.table().columns();
     for (at, column) in batch.columns() {
-        let nullable = specs[*at].nullable;
         let mut writer = group.next_column()?.expect("as many columns as the schema has");
-        match (writer.untyped(), column) {
-            (ColumnWriter::Int64ColumnWriter(writer), Column::Int(values)) => {
-                let (levels, present) = present(&values[rows.clone()], nullable, |&value| value != NO_INT);
-                writer.write_batch(&present, levels.as_deref(), None)?;
-            }
-            (ColumnWriter::DoubleColumnWriter(writer), Column::Float(values)) => {
-                let (levels, present) = present(&values[rows.clone()], nullable, |value| !value.is_nan());
-                writer.write_batch(&present, levels.as_deref(), None)?;
-            }
-            (ColumnWriter::ByteArrayColumnWriter(writer), Column::Text(values)) => {
-                let (levels, present) = present(&values[rows.clone()], nullable, |&value| value != NO_TEXT);
-                let present: Vec<ByteArray> = present.iter().map(|&id| texts[id as usize].clone()).collect();
-                writer.write_batch(&present, levels.as_deref(), None)?;
-            }
-            _ => unreachable!("the schema and the batch come from one definition"),
-        }
+        write_column(writer.untyped(), column, rows.clone(), specs[*at].nullable, texts)?;
         writer.close()?;
     }
     group.close()?;
+    Ok(())
+}
+
+fn write_column(
+    writer: &mut ColumnWriter<'_>,
+    column: &Column,
+    rows: std::ops::Range<usize>,
+    nullable: bool,
+    texts: &[ByteArray],
+) -> Result<(), ParquetError> {
+    match (writer, column) {
+        (ColumnWriter::Int64ColumnWriter(writer), Column::Int(values)) => {
+            let (levels, present) = present(&values[rows], nullable, |&value| value != NO_INT);
+            writer.write_batch(&present, levels.as_deref(), None)?;
+        }
+        (ColumnWriter::DoubleColumnWriter(writer), Column::Float(values)) => {
+            let (levels, present) = present(&values[rows], nullable, |value| !value.is_nan());
+            writer.write_batch(&present, levels.as_deref(), None)?;
+        }
+        (ColumnWriter::ByteArrayColumnWriter(writer), Column::Text(values)) => {
+            let (levels, present) = present(&values[rows], nullable, |&value| value != NO_TEXT);
+            let present: Vec<ByteArray> = present.iter().map(|&id| texts[id as usize].clone()).collect();
+            writer.write_batch(&present, levels.as_deref(), None)?;
+        }
+        _ => unreachable!("the schema and the batch come from one definition"),
+    }
     Ok(())
 }
 
@@ -222,4 +265,59 @@ fn present<T: Copy>(values: &[T], nullable: bool, there: impl Fn(&T) -> bool) ->
     }
     let levels = values.iter().map(|value| there(value) as i16).collect();
     (Some(levels), values.iter().copied().filter(there).collect())
+}
+
+/// Which layout makes a column smallest, found by trying.
+mod layout {
+    use super::*;
+
+    /// Fewer rows than this say little.
+    pub const MIN_ROWS: usize = 512;
+    /// Rows that are tried.
+    const SAMPLE: usize = 1 << 15;
+
+    /// The smallest layout of every column for the rows in the middle of this batch.
+    pub fn best(batch: &Batch) -> Result<Vec<Layout>, ParquetError> {
+        let table = batch.table();
+        let from = (batch.len().saturating_sub(SAMPLE)) / 2;
+        let rows = from..(from + SAMPLE).min(batch.len());
+        let mut layouts: Vec<Layout> = table.columns().iter().map(|column| column.layout).collect();
+        for (at, column) in batch.columns() {
+            let candidates: &[Layout] = match column {
+                Column::Text(_) => continue,
+                Column::Int(values) if values[rows.clone()].windows(2).all(|pair| pair[0] == pair[1]) => continue,
+                Column::Int(_) => &[Layout::Dictionary, Layout::Delta, Layout::Split, Layout::Plain],
+                Column::Float(_) => &[Layout::Dictionary, Layout::Split, Layout::Plain],
+            };
+            let mut smallest = (usize::MAX, layouts[*at]);
+            for &layout in candidates {
+                let bytes = size(table, *at, column, rows.clone(), layout)?;
+                if bytes < smallest.0 {
+                    smallest = (bytes, layout);
+                }
+            }
+            layouts[*at] = smallest.1;
+        }
+        Ok(layouts)
+    }
+
+    fn size(
+        table: Table,
+        at: usize,
+        column: &Column,
+        rows: std::ops::Range<usize>,
+        layout: Layout,
+    ) -> Result<usize, ParquetError> {
+        let spec = &table.columns()[at..=at];
+        let mut layouts = vec![Layout::Plain; table.columns().len()];
+        layouts[at] = layout;
+        let properties = Arc::new(properties(table, &layouts));
+        let mut parquet = SerializedFileWriter::new(Vec::new(), schema(spec), properties)?;
+        let mut group = parquet.next_row_group()?;
+        let mut writer = group.next_column()?.expect("one column");
+        write_column(writer.untyped(), column, rows, spec[0].nullable, &[])?;
+        writer.close()?;
+        group.close()?;
+        Ok(parquet.into_inner()?.len())
+    }
 }

@@ -1,0 +1,183 @@
+use std::path::Path;
+
+use trace::schema::{DeviceRow, DiagnosticRow, HostRow, RankRow, Row, Table, TrackRow};
+use trace::{Batch, Profile, Writer};
+
+use super::super::Report;
+use super::page;
+use crate::analysis::Options;
+
+const HOSTILE: &str = "</script><script>alert('\"1\"')</script><img src=x onerror=alert(2)>&amp;\u{1}";
+
+fn report(dir: &Path, fill: impl FnOnce(&mut dyn FnMut(Table, &mut dyn FnMut(&mut Batch)))) -> Report {
+    let mut writer = Writer::create(dir, HOSTILE).unwrap();
+    let mut batches: Vec<Batch> = Vec::new();
+    fill(&mut |table, push| {
+        let mut batch = Batch::new(table);
+        push(&mut batch);
+        batches.push(batch);
+    });
+    writer.write_all(&batches).unwrap();
+    writer.manifest().ranks = vec![0];
+    writer.finish().unwrap();
+    Report::of(&Profile::open(dir).unwrap(), None, &Options::default()).unwrap()
+}
+
+fn all<R: Row>(rows: Vec<R>) -> impl FnMut(&mut Batch) {
+    move |batch| rows.iter().for_each(|row| batch.push(row))
+}
+
+fn device(ts: i64, dur: i64, kind: &'static str, name: &'static str) -> DeviceRow<'static> {
+    DeviceRow {
+        rank: 0,
+        track: 1,
+        device: 0,
+        stream: 7,
+        ts,
+        dur,
+        depth: 0,
+        kind,
+        category: None,
+        name,
+        correlation: Some(ts),
+        external_id: None,
+        bytes: Some(0),
+        bandwidth: None,
+        group: None,
+        sequence: None,
+        dtype: None,
+        flow: None,
+        flag: None,
+        args: None,
+        implied: None,
+    }
+}
+
+fn host(ts: i64, dur: i64, kind: &'static str, name: &'static str) -> HostRow<'static> {
+    HostRow {
+        rank: 0,
+        track: 0,
+        ts,
+        dur,
+        depth: 0,
+        kind,
+        category: None,
+        name,
+        correlation: Some(ts + 10),
+        external_id: None,
+        sequence: None,
+        forward_thread: None,
+        event_index: None,
+        record_function: None,
+        python_id: None,
+        python_parent: None,
+        python_module: None,
+        flow: None,
+        flag: None,
+        inputs: None,
+        args: None,
+        implied: None,
+    }
+}
+
+fn track(track: i64, kind: &'static str) -> TrackRow<'static> {
+    TrackRow {
+        rank: 0,
+        track,
+        kind,
+        process: HOSTILE,
+        thread: HOSTILE,
+        device: Some(0),
+        stream: Some(7),
+        process_name: Some(HOSTILE),
+        thread_name: Some(HOSTILE),
+        label: None,
+        process_order: None,
+        thread_order: None,
+    }
+}
+
+/// Everything that a browser would act on, or that is no number.
+fn check(html: &str) {
+    for bad in [
+        "<img",
+        "alert('",
+        "onerror=alert(2)>",
+        "NaN",
+        "inf%",
+        "http://",
+        "https://",
+        "src=\"",
+        "url(",
+        "@import",
+        "\u{1}",
+    ] {
+        assert!(!html.contains(bad), "the page has {bad:?}");
+    }
+    assert_eq!(html.matches("<script").count(), 1);
+    for tag in ["section", "table", "svg", "details", "div", "span"] {
+        let (opened, closed) = (html.matches(&format!("<{tag}")).count(), html.matches(&format!("</{tag}>")).count());
+        assert_eq!(opened, closed, "{tag}");
+    }
+    // Every link within the page leads somewhere.
+    for link in html.split("href=\"#").skip(1) {
+        let id = link.split('"').next().unwrap();
+        assert!(html.contains(&format!("id=\"{id}\"")), "nothing is named {id}");
+    }
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = report(&dir.path().join("p"), |table| {
+        let kernels =
+            [(10, 5, "kernel"), (20, 0, "kernel"), (30, 4, "memcpy"), (40, 9, "memset"), (60, 3, "annotation")];
+        table(Table::Device, &mut all(kernels.map(|(ts, dur, kind)| device(ts, dur, kind, HOSTILE)).into()));
+        let calls =
+            [(0, 3, "runtime"), (5, 50, "operator"), (10, 2, "runtime"), (70, 9, "annotation"), (80, 0, "annotation")];
+        table(Table::Host, &mut all(calls.map(|(ts, dur, kind)| host(ts, dur, kind, HOSTILE)).into()));
+        table(Table::Host, &mut all((0..20).map(|i| host(100 + i, 1, "annotation", "step_1")).collect()));
+        table(Table::Tracks, &mut all(vec![track(0, "thread"), track(1, "stream")]));
+        let rank = RankRow {
+            rank: 0,
+            source: HOSTILE,
+            rank_from: HOSTILE,
+            world_size: None,
+            host: Some(HOSTILE),
+            base_ns: 0,
+            offset_ns: 0,
+            residual_ns: None,
+            matched_collectives: 0,
+            matched_by: None,
+            wall_offset_ns: None,
+            resolution_ns: 1,
+            first_ns: None,
+            last_ns: None,
+        };
+        table(Table::Ranks, &mut all(vec![rank]));
+        let diagnostic = DiagnosticRow {
+            rank: None,
+            source: HOSTILE,
+            code: HOSTILE,
+            count: 1,
+            meaning: HOSTILE,
+            example: Some(HOSTILE),
+            example_at: None,
+        };
+        table(Table::Diagnostics, &mut all(vec![diagnostic]));
+    });
+    let html = page(&report);
+    check(&html);
+    assert!(html.contains("&lt;script&gt;"));
+    for panel in ["kernels", "memory", "steps", "diagnostics", "alignment", "launches", "idle", "critical-path"] {
+        assert!(html.contains(&format!("<section id=\"{panel}\"")), "no panel {panel}");
+    }
+}
+
+#[test]
+fn a_profile_without_events_is_a_page_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let html = page(&report(&dir.path().join("p"), |_| {}));
+    check(&html);
+    assert!(html.contains("No device did any work."));
+}
