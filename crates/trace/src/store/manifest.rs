@@ -117,7 +117,8 @@ impl Manifest {
         let mut text = String::new();
         file.take(MAX_BYTES).read_to_string(&mut text).map_err(Error::io(&path))?;
         let fail = |reason: String| Error::Manifest { path: path.clone(), reason };
-        let manifest: Manifest = serde_json::from_str(&text).map_err(|error| fail(format!("not a manifest: {error}")))?;
+        let manifest: Manifest =
+            serde_json::from_str(&text).map_err(|error| fail(format!("not a manifest: {error}")))?;
         if manifest.format != FORMAT {
             return Err(fail(format!("format is {:?}, not {FORMAT:?}", manifest.format)));
         }
