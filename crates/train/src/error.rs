@@ -37,6 +37,9 @@ pub enum TrainError {
         /// The system's answer.
         cause: std::io::Error,
     },
+    /// The profile cannot be begun.
+    #[error("cannot record a profile: {0}")]
+    Profile(#[from] trace::Error),
     /// The job and the model or the data do not fit each other.
     #[error("{0}")]
     Unfit(String),
@@ -86,7 +89,10 @@ impl TrainError {
             TrainError::Tokenizer(_) | TrainError::Occupied { .. } | TrainError::Changed(_) => true,
             TrainError::File(error) | TrainError::Model(ModelError::File(error)) => error.is_input(),
             TrainError::Model(_) => true,
-            TrainError::Io { .. } | TrainError::NotFinite { .. } | TrainError::Failed { .. } => false,
+            TrainError::Io { .. }
+            | TrainError::Profile(_)
+            | TrainError::NotFinite { .. }
+            | TrainError::Failed { .. } => false,
         }
     }
 

@@ -16,6 +16,7 @@ pub mod metrics;
 mod optimizer;
 mod outcome;
 mod progress;
+mod record;
 mod run;
 pub mod sampler;
 pub mod schedule;
@@ -29,5 +30,6 @@ pub use evaluate::{Prediction, TokenLabel, evaluate, evaluate_source, head_of, l
 pub use optimizer::{Adamw, AdamwConfig, Moments};
 pub use outcome::Outcome;
 pub use progress::{Event, Observer, StepRecord};
-pub use run::run;
+pub use record::Window;
+pub use run::{ProfileRequest, run};
 pub use step::{Update, Updater};

@@ -17,6 +17,9 @@ pub struct Outcome {
     pub run_dir: PathBuf,
     /// The trained model: the best by the job's metric, else the last. None before the first one was kept.
     pub model_dir: Option<PathBuf>,
+    /// The profile of this session, where one was asked for and recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<PathBuf>,
     /// Updates made, over all sessions.
     pub steps: u64,
     /// Mean loss of the last 50 updates of this session.

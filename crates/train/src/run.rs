@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use model::files::ModelDir;
 use model::{LoadMode, Loss, Model};
 use serde_json::json;
-use tensor::{CpuKernels, DType, Kernels};
+use tensor::{CpuKernels, DType, Kernels, PoolStats};
+use trace::recorder::Lane;
 
 use crate::batching::prepare;
 use crate::checkpoint::{Best, Checkpoints, RunState, damaged_checkpoint, read_state, read_tensors};
@@ -20,6 +21,7 @@ use crate::log::MetricsLog;
 use crate::metrics::{Metric, Report};
 use crate::outcome::{Outcome, Totals};
 use crate::progress::{Event, Observer, StepRecord};
+use crate::record::{NAMES, Profiling, RecordingKernels, Window, directory_bytes};
 use crate::sampler::Sampler;
 use crate::schedule::LrSchedule;
 use crate::setup::{self, Setup};
@@ -27,23 +29,41 @@ use crate::step::{Updater, refuse_damaged};
 
 const RUN_JSON: &str = "run.json";
 
+/// What a run records of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileRequest {
+    /// All updates, and what comes between them.
+    Whole,
+    /// Some updates, and what comes between and after them.
+    Updates(Window),
+}
+
 /// Runs a job. With `resume` it goes on from the newest checkpoint of the run directory. When `stop` becomes true, the
-/// update at work is finished and a checkpoint written.
-pub fn run(job: &Job, resume: bool, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
+/// update at work is finished and a checkpoint written. What `profile` asks for is recorded in the run directory.
+pub fn run(
+    job: &Job,
+    resume: bool,
+    profile: Option<ProfileRequest>,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, TrainError> {
     let kernels = CpuKernels::new(job.threads.unwrap_or_else(tensor::physical_cores));
-    let mut run = Run::begin(job, resume, &kernels, observer)?;
+    let mut run = Run::begin(job, resume, profile, &kernels, observer)?;
     let done = run.train(stop, observer).and_then(|()| run.finish(observer));
     done.map_err(|error| {
         let error = run.with_checkpoint(error);
         // The run's own error is what the user must see, whether or not this file can still be written.
         let _ = run.write_run_json(&json!({"failed": error.to_string()}));
+        run.profiling.abandon();
         error
     })
 }
 
 struct Run<'a> {
     job: &'a Job,
-    kernels: &'a CpuKernels,
+    device: &'a CpuKernels,
+    kernels: RecordingKernels<'a>,
+    profiling: Profiling,
     setup: Setup,
     updater: Updater,
     sampler: Sampler,
@@ -62,6 +82,7 @@ impl<'a> Run<'a> {
     fn begin(
         job: &'a Job,
         resume: bool,
+        profile: Option<ProfileRequest>,
         kernels: &'a CpuKernels,
         observer: &mut dyn Observer,
     ) -> Result<Self, TrainError> {
@@ -105,8 +126,16 @@ impl<'a> Run<'a> {
             .unwrap_or_else(|| sampler.updates_in(job.schedule.epochs.unwrap_or(1.0), job.batch.accumulate));
         let schedule = LrSchedule::of_job(&job.schedule, total_steps);
         refuse_endless_warmup(job, total_steps)?;
+        if let Some(ProfileRequest::Updates(window)) = profile {
+            window.refuse_misfit(state.step, total_steps)?;
+        }
         std::fs::create_dir_all(&job.out).map_err(|cause| TrainError::io("create", &job.out, cause))?;
         let metrics = MetricsLog::open(&job.out, &state)?;
+        let profiling = match profile {
+            None => Profiling::off(),
+            Some(ProfileRequest::Whole) => Profiling::in_directory(&job.out, None)?,
+            Some(ProfileRequest::Updates(window)) => Profiling::in_directory(&job.out, Some(window))?,
+        };
         observer.observe(Event::Started {
             device: format!("{} on {} threads", kernels.name(), kernels.threads()),
             parameters: (setup.model.weights.count(), setup.trainable(&updater.gradients)),
@@ -117,7 +146,9 @@ impl<'a> Run<'a> {
         });
         let run = Self {
             job,
-            kernels,
+            device: kernels,
+            kernels: RecordingKernels::new(kernels, profiling.handle()),
+            profiling,
             updater,
             sampler,
             schedule,
@@ -143,7 +174,8 @@ impl<'a> Run<'a> {
     fn train(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let mut saved_at = Instant::now();
         while !self.is_over() {
-            let record = self.update()?;
+            self.record_or_not(observer);
+            let record = self.profiling.handle().here(|lane| self.update(lane))?;
             observer.observe(Event::Step(&record));
             if self.evaluation_is_due(&record) {
                 self.evaluate(observer)?;
@@ -165,8 +197,33 @@ impl<'a> Run<'a> {
         self.schedule.finished(self.state.step, self.elapsed()) || self.patience_is_over()
     }
 
-    fn update(&mut self) -> Result<StepRecord, TrainError> {
+    /// Starts and ends the profile where its window does. What goes wrong with it is told, and training goes on.
+    fn record_or_not(&mut self, observer: &mut dyn Observer) {
+        match self.profiling.before_update(self.state.step + 1, self.device) {
+            Ok(false) => {}
+            Ok(true) => self.kernels = RecordingKernels::new(self.device, self.profiling.handle()),
+            Err(error) => {
+                self.kernels = RecordingKernels::new(self.device, self.profiling.handle());
+                observer.observe(Event::Notice(format!("the profile is not complete: {error}")));
+            }
+        }
+    }
+
+    fn end_profile(&mut self, observer: &mut dyn Observer) -> Option<PathBuf> {
+        if self.profiling.is_waiting() {
+            let text = "the run ended before the first update that --profile names: nothing was recorded";
+            observer.observe(Event::Notice(text.into()));
+        }
+        if let Err(error) = self.profiling.finish() {
+            observer.observe(Event::Notice(format!("the profile is not complete: {error}")));
+        }
+        self.profiling.close()
+    }
+
+    fn update(&mut self, lane: &Lane) -> Result<StepRecord, TrainError> {
         let begun = Instant::now();
+        let step = lane.step(NAMES.step, self.state.step + 1);
+        let loading = lane.annotate(NAMES.data_loading);
         let lr = self.job.optimizer.lr * self.schedule.factor(self.state.step, self.elapsed());
         let batches = self.sampler.next_update(self.job.batch.accumulate);
         let (mut samples, mut prepared) = (0, Vec::with_capacity(batches.len()));
@@ -176,8 +233,11 @@ impl<'a> Run<'a> {
             prepared.push(prepare(data, &batch.examples, samples, self.job.task, outputs, &config.encoder));
             samples += batch.examples.len() as u64;
         }
-        let update = self.updater.update(&mut self.setup.model, &prepared, lr, self.kernels)?;
-        let tokens = prepared.iter().map(|p| p.batch.tokens()).sum();
+        let tokens: usize = prepared.iter().map(|p| p.batch.tokens()).sum();
+        loading.end_with(&[samples as i64, tokens as i64]);
+        let update = self.updater.update(&mut self.setup.model, &prepared, lr, &self.kernels, lane)?;
+        step.end_with(&[samples as i64, tokens as i64, prepared.len() as i64]);
+        self.profiling.mark_memory(lane, self.kernels.pool());
         let seconds = begun.elapsed().as_secs_f64();
         self.state.step += 1;
         self.state.sampler = self.sampler.state();
@@ -234,9 +294,14 @@ impl<'a> Run<'a> {
     /// Evaluates the validation data and keeps the model if it is the best so far.
     fn evaluate(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let Some(validation) = &self.setup.data.validation else { return Ok(()) };
-        refuse_damaged(&self.setup.model.weights, self.state.step, self.kernels)?;
+        refuse_damaged(&self.setup.model.weights, self.state.step, &self.kernels)?;
         let (model, loss) = (&self.setup.model, &Loss::default());
-        let report = evaluate(model, validation, self.job.task, loss, self.kernels, self.updater.dtype);
+        let report = self.profiling.handle().here(|lane| {
+            let evaluation = lane.annotate(NAMES.evaluation);
+            let report = evaluate(model, validation, self.job.task, loss, &self.kernels, self.updater.dtype);
+            evaluation.end_with(&[validation.len() as i64]);
+            report
+        });
         let step = self.state.step;
         let value = report.value(self.metric).filter(|value| value.is_finite());
         let improves = match (value, self.state.best) {
@@ -248,7 +313,7 @@ impl<'a> Run<'a> {
         if improves {
             self.state.best = value.map(|value| Best { step, value });
             self.state.evaluations_without_gain = 0;
-            self.setup.model.save(&self.model_dir())?;
+            self.save_model()?;
         } else {
             self.state.evaluations_without_gain += 1;
         }
@@ -264,21 +329,39 @@ impl<'a> Run<'a> {
 
     fn save_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<PathBuf, TrainError> {
         let Setup { model, .. } = &self.setup;
-        refuse_damaged(&model.weights, self.state.step, self.kernels)?;
+        refuse_damaged(&model.weights, self.state.step, &self.kernels)?;
         self.metrics.sync()?;
         let checkpoints = Checkpoints::of(&self.job.out);
         let keep = self.job.checkpoint.keep;
-        let path = checkpoints.save(&self.state, model, &self.updater.optimizer, keep)?;
+        let path = self.profiling.handle().here(|lane| {
+            let writing = lane.annotate(NAMES.checkpoint);
+            let path = checkpoints.save(&self.state, model, &self.updater.optimizer, keep)?;
+            if lane.is_on() {
+                writing.end_with(&[directory_bytes(&path)]);
+            }
+            Ok::<PathBuf, TrainError>(path)
+        })?;
         self.saved = Some((self.state.step, self.state.evaluated));
         observer.observe(Event::Saved(path.clone()));
         Ok(path)
     }
 
+    fn save_model(&self) -> Result<(), TrainError> {
+        self.profiling.handle().here(|lane| {
+            let writing = lane.annotate(NAMES.save_model);
+            self.setup.model.save(&self.model_dir())?;
+            if lane.is_on() {
+                writing.end_with(&[directory_bytes(&self.model_dir())]);
+            }
+            Ok(())
+        })
+    }
+
     fn finish(&mut self, observer: &mut dyn Observer) -> Result<Outcome, TrainError> {
         if self.interrupted.is_none() {
             if self.setup.data.validation.is_none() {
-                refuse_damaged(&self.setup.model.weights, self.state.step, self.kernels)?;
-                self.setup.model.save(&self.model_dir())?;
+                refuse_damaged(&self.setup.model.weights, self.state.step, &self.kernels)?;
+                self.save_model()?;
             } else if self.state.evaluated != Some(self.state.step) {
                 self.evaluate(observer)?;
             }
@@ -287,8 +370,10 @@ impl<'a> Run<'a> {
             }
         }
         let eval = if self.interrupted.is_none() { self.final_report()? } else { None };
+        let profile = self.end_profile(observer);
         let outcome = Outcome {
             run_dir: self.job.out.clone(),
+            profile,
             model_dir: Some(self.model_dir()).filter(|dir| dir.exists()),
             steps: self.state.step,
             train_loss: self.totals.train_loss(),
@@ -315,8 +400,8 @@ impl<'a> Run<'a> {
             return Ok(Some(report.clone()));
         }
         let dir = ModelDir::open(&self.model_dir().to_string_lossy())?;
-        let (best, _) = Model::load(&dir, &LoadMode::AsIs, self.kernels)?;
-        Ok(Some(evaluate(&best, part, self.job.task, &Loss::default(), self.kernels, DType::F32)))
+        let (best, _) = Model::load(&dir, &LoadMode::AsIs, &self.kernels)?;
+        Ok(Some(evaluate(&best, part, self.job.task, &Loss::default(), &self.kernels, DType::F32)))
     }
 
     fn model_dir(&self) -> PathBuf {
@@ -344,7 +429,7 @@ impl<'a> Run<'a> {
             "model": {"fingerprint": self.state.identity.model, "parameters": model.weights.count(), "loading": report},
             "data": data_json(data, &self.state.identity.training.sha256),
             "timings": {"training_seconds": self.state.elapsed_seconds},
-            "memory": {"saved_activation_bytes": self.totals.saved_bytes, "pool": pool_json(self.kernels)},
+            "memory": {"saved_activation_bytes": self.totals.saved_bytes, "pool": pool_json(self.profiling.pool_stats(self.kernels.pool()))},
             "outcome": outcome,
         });
         let path = self.job.out.join(RUN_JSON);
@@ -373,7 +458,6 @@ fn data_json(data: &Loaded, fingerprint: &str) -> serde_json::Value {
     })
 }
 
-fn pool_json(kernels: &CpuKernels) -> serde_json::Value {
-    let stats = kernels.pool().stats();
+fn pool_json(stats: PoolStats) -> serde_json::Value {
     json!({"peak_bytes": stats.peak, "reserved_bytes": stats.reserved, "system_allocations": stats.system_allocations})
 }

@@ -2,10 +2,12 @@
 
 use model::{Gradients, Loss, Model, Pass, Randomness, Tape, Weights};
 use tensor::{DType, Kernels};
+use trace::recorder::Lane;
 
 use crate::batching::Prepared;
 use crate::error::TrainError;
 use crate::optimizer::Adamw;
+use crate::record::NAMES;
 
 /// What an update is made with, besides the model.
 pub struct Updater {
@@ -34,20 +36,23 @@ pub struct Update {
 
 impl Updater {
     /// Makes one update from micro-batches that together are one batch: the gradient is that of the mean loss over all
-    /// of them, however unequal they are.
+    /// of them, however unequal they are. Its phases are recorded in `lane`.
     pub fn update(
         &mut self,
         model: &mut Model,
         micro_batches: &[Prepared],
         lr: f64,
         kernels: &dyn Kernels,
+        lane: &Lane,
     ) -> Result<Update, TrainError> {
         let step = self.optimizer.step() + 1;
         let weight: f64 = micro_batches.iter().map(|prepared| self.loss.weight(&prepared.targets)).sum();
         let scale = if weight > 0.0 { 1.0 / weight } else { 0.0 };
         self.gradients.begin();
         let (mut loss_sum, mut saved_bytes) = (0.0, 0);
-        for prepared in micro_batches {
+        for (index, prepared) in micro_batches.iter().enumerate() {
+            let micro_batch = lane.annotate(NAMES.micro_batch);
+            let forward = lane.annotate(NAMES.forward);
             let mut tape = Tape::training(self.pass(model, prepared, step, kernels), &self.gradients);
             let outputs = model.encoder.forward(&mut tape);
             let (sum, gradient) = self.loss.gradient(kernels, &outputs.tensor, &prepared.targets, scale);
@@ -56,8 +61,14 @@ impl Updater {
             }
             loss_sum += sum.sum;
             saved_bytes = saved_bytes.max(tape.saved_bytes());
+            drop(forward);
+            let backward = lane.annotate(NAMES.backward);
             tape.backward(&outputs, gradient, &mut self.gradients);
+            drop(backward);
+            let batch = &prepared.batch;
+            micro_batch.end_with(&[index as i64, batch.sequences() as i64, batch.tokens() as i64]);
         }
+        let _optimizer = lane.annotate(NAMES.optimizer);
         self.gradients.finish(kernels);
         let gradient_norm = Adamw::gradient_norm(&self.gradients, kernels);
         if !gradient_norm.is_finite() {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use model::tokenizer::Tokenizer;
 use model::{Batch, Encoder, Gradients, Loss, Model, ModelConfig, Policy, Sequence, Targets, Weights};
 use tensor::{CpuKernels, DType, Kernels, Stream};
+use trace::recorder::Lane;
 use train::{Adamw, AdamwConfig, Prepared, Updater};
 
 /// Smaller than the smallest activation of the batches below, larger than any list of operators.
@@ -107,7 +108,9 @@ fn a_warm_step_asks_the_system_for_no_tensor() {
         let measured = batches.split_off(10);
         let fewest = batches;
         let mut model = Model { encoder, weights, tokenizer: tokenizer() };
-        let mut step = |micro_batches: &[Prepared]| updater.update(&mut model, micro_batches, 1e-4, &kernels).unwrap();
+        let mut step = |micro_batches: &[Prepared]| {
+            updater.update(&mut model, micro_batches, 1e-4, &kernels, &Lane::off()).unwrap()
+        };
         for micro_batches in most.chunks(2).chain(fewest.chunks(2)) {
             step(micro_batches);
         }

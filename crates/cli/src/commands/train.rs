@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use train::Outcome;
 use train::job::Job;
+use train::{Outcome, ProfileRequest, Window};
 
 use super::{Threads, print_json};
 use crate::exit::INTERRUPTED;
@@ -29,6 +29,9 @@ pub struct Args {
     /// Go on from the newest checkpoint of the run directory, bit for bit
     #[arg(long)]
     resume: bool,
+    /// Record a profile in the run directory: of the whole run, or of the updates A to B-1
+    #[arg(long, value_name = "steps=A..B", num_args = 0..=1)]
+    profile: Option<Option<Window>>,
     #[command(flatten)]
     threads: Threads,
     /// Print the outcome as one JSON object on standard output
@@ -44,7 +47,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     job.threads = args.threads.count().or(job.threads);
     let stop = stop_on_signals().context("cannot handle signals")?;
     let mut progress = Progress::new();
-    let outcome = train::run(&job, args.resume, &stop, &mut progress);
+    let profile = args.profile.map(|window| window.map_or(ProfileRequest::Whole, ProfileRequest::Updates));
+    let outcome = train::run(&job, args.resume, profile, &stop, &mut progress);
     progress.finish();
     let outcome = outcome?;
     if args.json {
@@ -55,19 +59,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(match &outcome.interrupted {
         None => ExitCode::SUCCESS,
         Some(path) => {
-            eprintln!("interrupted; saved `{}`; continue with: {}", path.display(), continue_command(&args));
+            let command = continue_command(&args, outcome.steps);
+            eprintln!("interrupted; saved `{}`; continue with: {command}", path.display());
             ExitCode::from(INTERRUPTED)
         }
     })
 }
 
-/// The command that goes on with what `args` began, to be pasted into a shell.
-fn continue_command(args: &Args) -> String {
+/// The command that goes on with what `args` began, after `steps` updates, to be pasted into a shell.
+fn continue_command(args: &Args, steps: u64) -> String {
     let mut words = vec!["trainyard".to_string(), "train".into(), args.job.display().to_string()];
     words.extend(args.sets.iter().flat_map(|set| ["--set".to_string(), set.clone()]));
     words.extend(args.out.iter().flat_map(|out| ["--out".to_string(), out.display().to_string()]));
     words.extend(args.threads.count().iter().flat_map(|n| ["--threads".to_string(), n.to_string()]));
     words.push("--resume".into());
+    match args.profile {
+        Some(None) => words.push("--profile".into()),
+        // What is left of a range that was begun is another range, which is for the user to ask for.
+        Some(Some(window)) if steps < window.first => words.extend(["--profile".into(), window.to_string()]),
+        _ => {}
+    }
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     words.join(" ")
 }
@@ -105,8 +116,11 @@ fn print(outcome: &Outcome) -> std::io::Result<()> {
     if let Some(report) = &outcome.eval {
         writeln!(out, "\n{report}")?;
     }
-    match &outcome.model_dir {
-        Some(dir) if outcome.interrupted.is_none() => writeln!(out, "model: {}", dir.display()),
-        _ => Ok(()),
+    if let Some(dir) = outcome.model_dir.as_ref().filter(|_| outcome.interrupted.is_none()) {
+        writeln!(out, "model: {}", dir.display())?;
     }
+    if let Some(dir) = &outcome.profile {
+        writeln!(out, "profile: {}", dir.display())?;
+    }
+    Ok(())
 }

@@ -8,5 +8,6 @@ mod common;
 mod failures;
 mod package_inspect;
 mod predict_eval;
+mod record;
 mod resume;
 mod train;

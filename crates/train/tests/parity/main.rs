@@ -10,6 +10,7 @@ mod case;
 use case::{Case, Source, numbers};
 use model::{Gradients, Pass, Tape};
 use tensor::{CpuKernels, DType, Kernels, ReferenceKernels};
+use trace::recorder::Lane;
 use train::{Adamw, AdamwConfig, Prepared, Updater};
 
 const OUTPUT_BOUND: f64 = 1e-5;
@@ -81,7 +82,8 @@ fn check_updates(case: &mut Case, kernels: &dyn Kernels, parts: impl Fn(&Case, u
     let (mut worst_loss, mut worst_norm): (f64, f64) = (0.0, 0.0);
     assert_eq!(adamw.loss_and_grad_norm.len(), 20);
     for (step, &(loss, norm)) in adamw.loss_and_grad_norm.iter().enumerate() {
-        let update = updater.update(&mut case.model, &batches[step % batches.len()], adamw.lr, kernels).unwrap();
+        let update =
+            updater.update(&mut case.model, &batches[step % batches.len()], adamw.lr, kernels, &Lane::off()).unwrap();
         let (loss_error, norm_error) = ((update.loss / loss - 1.0).abs(), (update.gradient_norm / norm - 1.0).abs());
         assert!(loss_error <= UPDATE_LOSS_BOUND, "loss of step {step}: {}, expected {loss}", update.loss);
         assert!(norm_error <= UPDATE_NORM_BOUND, "norm of step {step}: {}, expected {norm}", update.gradient_norm);
