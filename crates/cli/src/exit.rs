@@ -1,5 +1,6 @@
 //! Exit codes, and how an error is shown.
 
+use std::io;
 use std::process::ExitCode;
 
 use model::ModelError;
@@ -36,8 +37,8 @@ fn message_of(error: &anyhow::Error) -> String {
 
 /// `trainyard predict … | head` ends early without a complaint.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let kind = error.root_cause().downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    kind == Some(std::io::ErrorKind::BrokenPipe)
+    let kind = error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::BrokenPipe)
 }
 
 fn is_input(error: &anyhow::Error) -> bool {
@@ -50,9 +51,41 @@ fn is_input(error: &anyhow::Error) -> bool {
                 cause.downcast_ref::<FileError>().is_some_and(FileError::is_input)
                     || cause.downcast_ref::<ServerError>().is_some_and(ServerError::is_input)
                     || cause.is::<Refused>()
+                    || is_profile_input(cause)
             }
         },
     })
+}
+
+/// Whether this is an error of reading, importing or exporting a profile that another path or another file would not have.
+fn is_profile_input(cause: &(dyn std::error::Error + 'static)) -> bool {
+    use profile::{export, import, timeline};
+    let io = |error: &io::Error| {
+        use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied};
+        matches!(error.kind(), AlreadyExists | IsADirectory | NotADirectory | NotFound | PermissionDenied)
+    };
+    let stored = |error: &trace::Error| if let trace::Error::Io { source, .. } = error { io(source) } else { true };
+    if let Some(error) = cause.downcast_ref::<trace::Error>() {
+        return stored(error);
+    }
+    if let Some(error) = cause.downcast_ref::<import::Error>() {
+        return match error {
+            import::Error::Io { source, .. } => io(source),
+            import::Error::Profile(error) => stored(error),
+            _ => true,
+        };
+    }
+    if let Some(error) = cause.downcast_ref::<export::Error>() {
+        return match error {
+            export::Error::Io { source, .. } => io(source),
+            export::Error::Profile(error) => stored(error),
+            _ => true,
+        };
+    }
+    match cause.downcast_ref::<timeline::Error>() {
+        Some(timeline::Error::Profile(error)) => stored(error),
+        other => other.is_some(),
+    }
 }
 
 /// An argument that a command refuses.

@@ -30,6 +30,8 @@ enum Command {
     Serve(Box<commands::serve::Args>),
     /// Measure a server from the outside: open-loop load and latency percentiles.
     BenchServe(Box<commands::bench_serve::Args>),
+    /// Import, understand, compare and convert profiles.
+    Profile(Box<commands::profile::Args>),
     /// Pack a model into a model.tar.gz.
     Package(commands::package::Args),
     /// Describe a model and list the problems found in it.
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Predict(args) => commands::predict::run(args),
         Command::Serve(args) => commands::serve::run(*args),
         Command::BenchServe(args) => commands::bench_serve::run(*args),
+        Command::Profile(args) => commands::profile::run(*args),
         Command::Package(args) => commands::package::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
     };

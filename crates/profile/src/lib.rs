@@ -11,4 +11,6 @@ mod json;
 pub mod report;
 pub mod timeline;
 
-pub use events::{Class, Device, DeviceEvent, DeviceKind, Flag, Host, HostEvent, HostKind, RankEvents, RankInfo, Run, Track};
+pub use events::{
+    Class, Device, DeviceEvent, DeviceKind, Flag, Host, HostEvent, HostKind, RankEvents, RankInfo, Run, Track,
+};

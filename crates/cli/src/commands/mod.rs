@@ -5,6 +5,7 @@ pub mod eval;
 pub mod inspect;
 pub mod package;
 pub mod predict;
+pub mod profile;
 pub mod serve;
 pub mod train;
 

@@ -7,9 +7,9 @@
 mod group;
 mod overview;
 mod slices;
-mod tracks;
 #[cfg(test)]
 mod tests;
+mod tracks;
 
 pub use overview::OverviewBuilder;
 pub use slices::{Error, Row, Slice, Timeline, Viewport};

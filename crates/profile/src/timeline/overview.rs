@@ -12,7 +12,7 @@ const CANDIDATES: usize = 14;
 /// Of the candidates, the finest that is small enough is kept, and every second coarser one.
 const STEP: usize = 2;
 /// A level is small enough when it has this many times fewer rows than the track has slices; the coarsest may have half as many.
-const SAVING: u64 = 32;
+const SAVING: u64 = 16;
 /// Rows that a candidate may have while it is yet to show what it saves, and most rows at all: they are kept in memory until the
 /// track is read.
 const TRIAL_ROWS: u64 = 1 << 14;

@@ -123,13 +123,15 @@ fn host_kind(category: &str) -> Option<&'static str> {
     })
 }
 
-fn device_kind(category: &str) -> Option<&'static str> {
+fn device_kind(category: &str, name: &str) -> Option<&'static str> {
     Some(match category {
         "kernel" | "Kernel" => "kernel",
         "gpu_memcpy" | "Memcpy" => "memcpy",
         "gpu_memset" | "Memset" => "memset",
         "cuda_sync" => "sync",
         "gpu_user_annotation" => "annotation",
+        "mtia_ccp_events" if name.starts_with("event_") => "sync",
+        "mtia_ccp_events" if name.starts_with("dma") => "memcpy",
         "mtia_ccp_events" => "other",
         _ => return None,
     })
@@ -159,7 +161,7 @@ pub fn import(paths: &[PathBuf], out: &Path) -> Profile {
         }
         for event in file.events.iter().filter(|event| event.ph == "X") {
             let category = event.cat.as_deref().unwrap_or_default();
-            let (device_kind, host_kind) = (device_kind(category), host_kind(category));
+            let (device_kind, host_kind) = (device_kind(category, &event.name), host_kind(category));
             assert!(device_kind.is_some() || host_kind.is_some(), "{}: category {category:?}", path.display());
             let (process, thread) = (text(event.pid), text(event.tid));
             let args = &event.args;

@@ -10,6 +10,8 @@ use crate::analysis::work::{Kind, Rank, Work};
 const LEAST_COMMUNICATION: f64 = 0.05;
 /// Pinning memory is one argument, so less is worth a word.
 const LEAST_COPIES: f64 = 0.02;
+/// Copies that are pinned already hide only behind other work, which is more to ask.
+const LEAST_PINNED: f64 = 0.10;
 /// A kernel with less than a third of the time is one among others.
 const LEAST_KERNEL: f64 = 0.35;
 /// Names of computing kernels that a profile must have before one of them can dominate.
@@ -28,7 +30,7 @@ const WITH_TENSOR_CORES: &[&str] = &[
 
 /// Findings about the work of devices.
 pub(super) fn find(facts: &Facts<'_>) -> Vec<Finding> {
-    let found = [communication(facts), copies(facts), dominant(facts), precision(facts), queue(facts)];
+    let found = [communication(facts), copies(facts), pinned(facts), dominant(facts), precision(facts), queue(facts)];
     found.into_iter().flatten().collect()
 }
 
@@ -94,10 +96,12 @@ fn communication(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
+/// Kineto and Nsight write `Memcpy HtoD (Pageable -> Device)`.
+fn pageable(rank: &Rank<'_>, work: &Work) -> bool {
+    work.kind == Kind::Memory && rank.run.text(work.name).contains("Pageable")
+}
+
 fn copies(facts: &Facts<'_>) -> Option<Finding> {
-    // Kineto and Nsight write `Memcpy HtoD (Pageable -> Device)`.
-    let pageable =
-        |rank: &Rank<'_>, work: &Work| work.kind == Kind::Memory && rank.run.text(work.name).contains("Pageable");
     let hits = by_rank(facts, |rank| exposed(rank, |work| pageable(rank, work)));
     facts.finding("pageable_copies", LEAST_COPIES, hits, |worst, count| {
         let of = facts.works.iter().find(|of| of.events.info.rank == worst.rank);
@@ -105,6 +109,23 @@ fn copies(facts: &Facts<'_>) -> Option<Finding> {
         format!(
             "{} {} {} on {} from or to pageable host memory while nothing computes: such copies block the host; pin the memory \
              (pin_memory=True) and copy with non_blocking=True.",
+            facts.who(worst, count),
+            verb(count, "spends", "spend"),
+            facts.amount(worst, count),
+            counted(copies as u64, "copy", "copies"),
+        )
+    })
+}
+
+fn pinned(facts: &Facts<'_>) -> Option<Finding> {
+    let copy = |rank: &Rank<'_>, work: &Work| work.kind == Kind::Memory && !pageable(rank, work);
+    let hits = by_rank(facts, |rank| exposed(rank, |work| copy(rank, work)));
+    facts.finding("exposed_copies", LEAST_PINNED, hits, |worst, count| {
+        let of = facts.works.iter().find(|of| of.events.info.rank == worst.rank);
+        let copies = of.map_or(0, |of| of.work.iter().filter(|work| copy(of, work)).count());
+        format!(
+            "{} {} {} on {} and fills while nothing computes: copy ahead on a stream of its own, keep on the device what comes \
+             again (weights, caches), or move less.",
             facts.who(worst, count),
             verb(count, "spends", "spend"),
             facts.amount(worst, count),

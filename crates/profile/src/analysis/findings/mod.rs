@@ -190,13 +190,15 @@ impl Facts<'_> {
     /// steps do not cover the time.
     fn amount(&self, worst: &Hit, count: usize) -> String {
         let up_to = if count > 1 { "up to " } else { "" };
-        let share = percent(worst.share());
         match self.steps.get(&worst.rank) {
             Some(&(steps, steps_ns)) if (0.7..1.3).contains(&(steps_ns as f64 / worst.span_ns as f64)) => {
-                let of_step = worst.share() * steps_ns as f64 / steps.max(1) as f64;
-                format!("{up_to}{share} of each step ({})", time(of_step as i64))
+                let share = percent(worst.ns as f64 / steps_ns as f64);
+                format!("{up_to}{share} of each step ({})", time(worst.ns / steps.max(1) as i64))
             }
-            _ => format!("{up_to}{share} of the time ({} of {})", time(worst.ns), time(worst.span_ns)),
+            _ => {
+                let share = percent(worst.share());
+                format!("{up_to}{share} of the time ({} of {})", time(worst.ns), time(worst.span_ns))
+            }
         }
     }
 

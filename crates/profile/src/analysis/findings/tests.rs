@@ -144,6 +144,16 @@ fn copies_of_pageable_memory() {
 }
 
 #[test]
+fn copies_of_pinned_memory_that_nothing_hides() {
+    let finding = only(&ideal(8, |id, row| match id % 10 {
+        5 | 6 => DeviceRow { kind: "memcpy", name: "Memcpy HtoD (Pinned -> Device)", ..row },
+        _ => row,
+    }));
+    assert_eq!(finding.rule, "exposed_copies");
+    assert!(finding.text.contains("24 copies"), "{}", finding.text);
+}
+
+#[test]
 fn one_kernel_with_most_of_the_time_and_matrix_products_in_full_precision() {
     let finding =
         only(&ideal(8, |id, row| if id % 10 < 5 { DeviceRow { name: "flash_fwd<bf16>", ..row } } else { row }));

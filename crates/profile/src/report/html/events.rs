@@ -3,7 +3,7 @@
 use super::super::{Report, bound_words, units};
 use super::svg::{self, Slice};
 use super::table::{Cell, Table};
-use super::{Panel, Width, escape};
+use super::{Panel, Width};
 use crate::analysis::critical_path::{Bound, CriticalPath};
 use crate::analysis::{Idle, RankAnalyses};
 
@@ -28,17 +28,6 @@ pub(super) fn panels(report: &Report) -> Vec<Panel> {
     panels.into_iter().flatten().collect()
 }
 
-fn slice(name: &str, ns: i64, whole: i64, colour: &'static str) -> Slice {
-    let share = if whole > 0 { ns as f64 / whole as f64 } else { 0.0 };
-    let text = format!("{} · {} %", units::time(ns as f64), units::percent(share));
-    Slice { name: name.into(), value: ns as f64, text, colour }
-}
-
-fn keys(keys: &[(&str, &str)]) -> String {
-    let key = |(name, colour): &(&str, &str)| format!(r#"<li><i class="b-{colour}"></i>{}</li>"#, escape(name));
-    format!(r#"<ul class="keys">{}</ul>"#, keys.iter().map(key).collect::<String>())
-}
-
 fn number(value: i64) -> Cell {
     Cell::Number(value as f64, value.to_string())
 }
@@ -53,8 +42,8 @@ fn overlap(report: &Report) -> Option<Panel> {
         bars.push((
             format!("rank {}", rank.rank),
             vec![
-                slice("hidden behind computation", of.overlap_ns, of.communication_ns, "c0"),
-                slice("exposed", of.exposed_ns, of.communication_ns, "c1"),
+                svg::part("hidden behind computation", of.overlap_ns, of.communication_ns, "c0"),
+                svg::part("exposed", of.exposed_ns, of.communication_ns, "c1"),
             ],
         ));
         table.row([
@@ -66,7 +55,7 @@ fn overlap(report: &Report) -> Option<Panel> {
         ]);
     }
     let whole = ranks.iter().map(|rank| rank.overlap.communication_ns).max()? as f64;
-    let keys = keys(&[("hidden behind computation", "c0"), ("exposed", "c1")]);
+    let keys = svg::keys(&[("hidden behind computation", "c0"), ("exposed", "c1")]);
     Some(Panel {
         id: "overlap",
         title: "Communication behind computation",
@@ -90,7 +79,7 @@ fn idle(report: &Report) -> Option<Panel> {
         Table::new(&["rank", "device", "stream", "idle", "host too late", "between kernels", "other", "longest gap"]);
     let mut bars = Vec::new();
     for (rank, stream) in &streams {
-        let part = |name, idle: &Idle, colour| slice(name, idle.gaps.sum_ns, stream.total_ns, colour);
+        let part = |name, idle: &Idle, colour| svg::part(name, idle.gaps.sum_ns, stream.total_ns, colour);
         bars.push((
             format!("rank {rank} stream {}", stream.stream),
             vec![
@@ -112,7 +101,7 @@ fn idle(report: &Report) -> Option<Panel> {
         ]);
     }
     bars.truncate(MOST_STREAMS);
-    let keys = keys(&[
+    let keys = svg::keys(&[
         ("host too late with the launch", "c4"),
         ("between kernels", "c7"),
         ("other: another stream, a resource", "idle"),
@@ -249,7 +238,8 @@ fn memory(report: &Report) -> Option<Panel> {
     }
     directions.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let whole = directions.iter().map(|(_, ns)| *ns).sum();
-    let part = |(at, (name, ns)): (usize, &(&str, i64))| slice(name, *ns, whole, svg::COLOURS[at % svg::COLOURS.len()]);
+    let part =
+        |(at, (name, ns)): (usize, &(&str, i64))| svg::part(*name, *ns, whole, svg::COLOURS[at % svg::COLOURS.len()]);
     let slices: Vec<Slice> = directions.iter().enumerate().map(part).collect();
     Some(Panel {
         id: "memory",
@@ -279,7 +269,7 @@ fn stragglers(report: &Report) -> Option<Panel> {
     for rank in &of.ranks {
         bars.push((
             format!("rank {}", rank.rank),
-            vec![slice("made others wait", rank.made_others_wait_ns, whole, "c4")],
+            vec![svg::part("made others wait", rank.made_others_wait_ns, whole, "c4")],
         ));
         let some = |cell: Cell| if matched { cell } else { Cell::none() };
         table.row([
@@ -334,8 +324,10 @@ fn critical_paths(report: &Report) -> Option<Panel> {
     let longest = paths.iter().map(|path| path.length_ns).max()? as f64;
     let mut seen: Vec<Bound> = Vec::new();
     let bar = |path: &CriticalPath| {
-        let parts =
-            path.bounds.iter().map(|part| slice(bound_words(part.bound), part.ns, path.length_ns, colour(part.bound)));
+        let parts = path
+            .bounds
+            .iter()
+            .map(|part| svg::part(bound_words(part.bound), part.ns, path.length_ns, colour(part.bound)));
         (format!("rank {}", path.rank), parts.collect())
     };
     let bars: Vec<(String, Vec<Slice>)> = paths.iter().map(bar).collect();
@@ -366,7 +358,7 @@ fn critical_paths(report: &Report) -> Option<Panel> {
         width: Width::Whole,
         body: format!(
             "{}{}<details><summary>What lies on it</summary>{}</details>",
-            keys(&legend),
+            svg::keys(&legend),
             svg::stacks("Critical path by bound class", &bars, longest),
             table.html()
         ),

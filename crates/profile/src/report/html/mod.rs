@@ -1,6 +1,8 @@
 //! The dashboard as one self-contained page: no network, no fonts, charts as inline SVG, every number in a table too.
 
 mod events;
+mod kernels;
+mod steps;
 mod svg;
 mod table;
 #[cfg(test)]

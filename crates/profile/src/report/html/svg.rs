@@ -4,6 +4,7 @@ use std::f64::consts::TAU;
 use std::fmt::Write;
 
 use super::escape;
+use crate::report::units;
 
 /// A part of a whole.
 pub(super) struct Slice {
@@ -49,6 +50,19 @@ pub(super) fn ring(title: &str, middle: &str, parts: &[Slice]) -> String {
     }
     let _ = write!(svg, r#"<text x="60" y="65" class="middle">{}</text></svg>{}</div>"#, escape(middle), legend(parts));
     svg
+}
+
+/// A part with its time and its share of the whole.
+pub(super) fn part(name: impl Into<String>, ns: i64, whole: i64, colour: &'static str) -> Slice {
+    let share = if whole > 0 { ns as f64 / whole as f64 } else { 0.0 };
+    let text = format!("{} · {} %", units::time(ns as f64), units::percent(share));
+    Slice { name: name.into(), value: ns as f64, text, colour }
+}
+
+/// What colours mean.
+pub(super) fn keys(keys: &[(&str, &str)]) -> String {
+    let key = |(name, colour): &(&str, &str)| format!(r#"<li><i class="b-{colour}"></i>{}</li>"#, escape(name));
+    format!(r#"<ul class="keys">{}</ul>"#, keys.iter().map(key).collect::<String>())
 }
 
 /// Names, colours and values.

@@ -1,17 +1,13 @@
 //! Panels about time: utilisation, ranks, kernels, steps, kinds of work.
 
 use super::super::{Report, units};
-use super::svg::{self, COLOURS, Column, Slice};
+use super::svg::{self, COLOURS, Slice};
 use super::table::{Cell, Table};
-use super::{Panel, Width, counted, escape};
-use crate::analysis::{KernelTable, Part, RankAnalyses, Series, Steps};
+use super::{Panel, Width, counted, escape, kernels, steps};
+use crate::analysis::{RankAnalyses, Series, Steps};
 
-/// Rows of the full kernel table.
-const MOST_KERNELS: usize = 500;
 /// Charts of one kind; further ones are in the table only.
 const MOST_CHARTS: usize = 16;
-/// Bars of single steps.
-const MOST_STEPS: usize = 200;
 
 /// The panel with the numbers behind a rule's finding.
 pub(super) fn panel_of(rule: &str) -> &'static str {
@@ -79,22 +75,11 @@ pub(super) fn panels(report: &Report) -> Vec<Panel> {
     panels.extend(activity(report));
     panels.extend(utilisation(report));
     panels.extend(cpu(report));
-    panels.extend(kernels(report));
-    panels.extend(steps(report));
+    panels.extend(kernels::kernels(report));
+    panels.extend(steps::steps(report));
     panels.extend(precision(report));
     panels.extend(kinds(report));
     panels
-}
-
-fn slice(name: impl Into<String>, ns: i64, whole: i64, colour: &'static str) -> Slice {
-    let share = if whole > 0 { ns as f64 / whole as f64 } else { 0.0 };
-    let text = format!("{} · {} %", units::time(ns as f64), units::percent(share));
-    Slice { name: name.into(), value: ns as f64, text, colour }
-}
-
-fn keys(keys: &[(&str, &str)]) -> String {
-    let key = |(name, colour): &(&str, &str)| format!(r#"<li><i class="b-{colour}"></i>{}</li>"#, escape(name));
-    format!(r#"<ul class="keys">{}</ul>"#, keys.iter().map(key).collect::<String>())
 }
 
 fn ranks(report: &Report) -> Panel {
@@ -125,9 +110,9 @@ fn ranks(report: &Report) -> Panel {
             bars.push((
                 label,
                 vec![
-                    slice("compute", of.compute_ns, of.span_ns, "c0"),
-                    slice("other work", of.non_compute_ns, of.span_ns, "c1"),
-                    slice("idle", of.idle_ns, of.span_ns, "idle"),
+                    svg::part("compute", of.compute_ns, of.span_ns, "c0"),
+                    svg::part("other work", of.non_compute_ns, of.span_ns, "c1"),
+                    svg::part("idle", of.idle_ns, of.span_ns, "idle"),
                 ],
             ));
             let time = |ns: i64| Cell::time(ns as f64);
@@ -157,7 +142,7 @@ fn ranks(report: &Report) -> Panel {
     let body = match ranks.is_empty() {
         true => "<p>No device did any work.</p>".into(),
         false => {
-            let keys = keys(&[
+            let keys = svg::keys(&[
                 ("compute", "c0"),
                 ("other work: communication and copies that nothing hides", "c1"),
                 ("idle", "idle"),
@@ -285,185 +270,6 @@ fn cpu(report: &Report) -> Option<Panel> {
     Some(Panel { id: "cpu", title: "CPU utilisation over time", note: note.into(), width: Width::Whole, body })
 }
 
-fn part_name(part: &Part) -> String {
-    part.name.clone().unwrap_or_else(|| format!("{} others", units::count(part.names)))
-}
-
-fn top_list(table: &KernelTable, by_time: bool) -> String {
-    let parts = if by_time { &table.by_time } else { &table.by_runs };
-    let mut html = Table::new(match by_time {
-        true => &["name", "time", "of all", "of span"],
-        false => &["name", "runs", "of all", "time"],
-    });
-    for part in parts {
-        let colour = if part.name.is_some() { "c0" } else { "idle" };
-        match by_time {
-            true => html.row([
-                Cell::Name(part_name(part), 36),
-                Cell::time(part.sum_ns as f64),
-                Cell::Share(part.share, colour),
-                Cell::percent(part.share_of_span),
-            ]),
-            false => html.row([
-                Cell::Name(part_name(part), 36),
-                Cell::count(part.runs),
-                Cell::Share(part.share, colour),
-                Cell::time(part.sum_ns as f64),
-            ]),
-        }
-    }
-    html.html()
-}
-
-fn kernels(report: &Report) -> Vec<Panel> {
-    let table = &report.analyses.kernels;
-    if table.rows.is_empty() {
-        return Vec::new();
-    }
-    let names = counted(table.rows.len() as u64, "name");
-    let together = match report.analyses.ranks.len() {
-        1 => String::new(),
-        ranks => format!(", {ranks} ranks together"),
-    };
-    let mut all = Table::new(&[
-        "name", "class", "runs", "launches", "sum", "of all", "of span", "mean", "median", "p90", "min", "max",
-    ]);
-    for row in table.rows.iter().take(MOST_KERNELS) {
-        let of = &row.durations;
-        all.row([
-            Cell::Name(row.name.clone(), 80),
-            Cell::text(row.class),
-            Cell::count(of.count),
-            Cell::count(row.launches),
-            Cell::time(of.sum_ns as f64),
-            Cell::percent(row.share_of_time),
-            Cell::percent(row.share_of_span),
-            Cell::time(of.mean_ns),
-            Cell::time(of.median_ns),
-            Cell::time(of.p90_ns),
-            Cell::time(of.min_ns as f64),
-            Cell::time(of.max_ns as f64),
-        ]);
-    }
-    let cut = match table.rows.len() > MOST_KERNELS {
-        true => format!("<p>The {MOST_KERNELS} longest of {names}; <code>--json</code> has all.</p>"),
-        false => String::new(),
-    };
-    vec![
-        Panel {
-            id: "kernels",
-            title: "Time spent by kernels",
-            note: format!(
-                "Sums of durations of {names}{together}; shares of the span exceed 100 % where streams overlap."
-            ),
-            width: Width::Half,
-            body: top_list(table, true),
-        },
-        Panel {
-            id: "launch-counts",
-            title: "Launch counts of kernels",
-            note: format!("Runs of {names}{together}."),
-            width: Width::Half,
-            body: top_list(table, false),
-        },
-        Panel {
-            id: "all-kernels",
-            title: "All kernels, copies and fills",
-            note: "Click a head to sort.".into(),
-            width: Width::Whole,
-            body: format!("<details><summary>Table of {names}</summary>{cut}{}</details>", all.html()),
-        },
-    ]
-}
-
-fn steps(report: &Report) -> Option<Panel> {
-    let steps: Vec<_> =
-        report.analyses.ranks.iter().flat_map(|rank| rank.steps.iter().map(move |steps| (rank.rank, steps))).collect();
-    if steps.is_empty() {
-        return None;
-    }
-    let mut body = String::new();
-    let mut table = Table::new(&["rank", "name", "on", "steps", "mean", "std", "min", "median", "p90", "p99", "max"]);
-    for (rank, steps) in &steps {
-        let of = &steps.durations;
-        table.row([
-            Cell::Number(*rank as f64, rank.to_string()),
-            Cell::Name(steps.name.clone(), 80),
-            Cell::text(steps.on),
-            Cell::count(of.count),
-            Cell::time(of.mean_ns),
-            of.std_ns.map_or(Cell::none(), Cell::time),
-            Cell::time(of.min_ns as f64),
-            Cell::time(of.median_ns),
-            Cell::time(of.p90_ns),
-            Cell::time(of.p99_ns),
-            Cell::time(of.max_ns as f64),
-        ]);
-    }
-    for (rank, steps) in
-        steps.iter().filter(|(_, steps)| steps.on == "host" && steps.instances.len() > 1).take(MOST_CHARTS)
-    {
-        let shown = &steps.instances[..steps.instances.len().min(MOST_STEPS)];
-        let column = |step: &crate::analysis::Step| Column {
-            value: step.dur as f64,
-            title: format!(
-                "{} {}: {}, device busy {}",
-                steps.name,
-                step.number.map_or(String::new(), |number| number.to_string()),
-                units::time(step.dur as f64),
-                units::time(step.device_busy_ns as f64)
-            ),
-            inner: step.device_busy_ns as f64,
-        };
-        let columns: Vec<Column> = shown.iter().map(column).collect();
-        let label = |step: &crate::analysis::Step| step.number.map_or(String::new(), |number| number.to_string());
-        let title = format!("{} of rank {rank}, one by one", steps.name);
-        let top = format!("{} at the top", units::time(steps.durations.max_ns as f64));
-        let (first, last) = (shown.first().map_or(String::new(), label), shown.last().map_or(String::new(), label));
-        let keys = keys(&[("device busy", "c0"), ("not busy", "idle")]);
-        body += &format!(
-            "<h3>{}</h3>{keys}{}",
-            escape(&title),
-            svg::columns(&title, &columns, ["idle", "c0"], &first, &last, &top)
-        );
-        if steps.instances.len() > 12 {
-            body += &histogram(steps, *rank);
-        }
-    }
-    let note = "Annotations named like steps, by their name without the number.".into();
-    Some(Panel { id: "steps", title: "Step times", note, width: Width::Whole, body: body + &table.html() })
-}
-
-fn histogram(steps: &Steps, rank: i64) -> String {
-    let bins = &steps.histogram.bins;
-    let column = |bin: &crate::analysis::Bin| Column {
-        value: bin.count as f64,
-        title: format!(
-            "{} to {}: {}",
-            units::time(bin.from_ns as f64),
-            units::time(bin.to_ns as f64),
-            units::count(bin.count)
-        ),
-        inner: 0.0,
-    };
-    let columns: Vec<Column> = bins.iter().map(column).collect();
-    let title = format!("{} of rank {rank}, by duration", steps.name);
-    let end = |ns: Option<i64>| ns.map_or(String::new(), |ns| units::time(ns as f64));
-    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(0);
-    format!(
-        "<h3>{}</h3>{}",
-        escape(&title),
-        svg::columns(
-            &title,
-            &columns,
-            ["c0", "c0"],
-            &end(bins.first().map(|bin| bin.from_ns)),
-            &end(bins.last().map(|bin| bin.to_ns)),
-            &format!("{} at the top", counted(most, "step")),
-        )
-    )
-}
-
 fn activity(report: &Report) -> Option<Panel> {
     let of = &report.analyses.activity;
     let parts = [
@@ -479,7 +285,7 @@ fn activity(report: &Report) -> Option<Panel> {
     let slices: Vec<Slice> = parts
         .iter()
         .filter(|(_, part, _)| part.count > 0)
-        .map(|(name, part, colour)| slice(*name, part.sum_ns, whole, colour))
+        .map(|(name, part, colour)| svg::part(*name, part.sum_ns, whole, colour))
         .collect();
     let from = of.sync_from.map_or(String::new(), |from| format!("; waiting as the {from} sees it"));
     Some(Panel {
@@ -503,7 +309,7 @@ fn precision(report: &Report) -> Option<Panel> {
         .enumerate()
         .map(|(at, part)| {
             let colour = if part.precision == "unknown" { "idle" } else { COLOURS[at % COLOURS.len()] };
-            slice(part.precision, part.ns, whole, colour)
+            svg::part(part.precision, part.ns, whole, colour)
         })
         .collect();
     let mut table = Table::new(&["precision", "runs", "time", "by name", "by type", "by operands"]);
@@ -545,7 +351,7 @@ fn kinds(report: &Report) -> Option<Panel> {
     let slices: Vec<Slice> = kinds
         .iter()
         .enumerate()
-        .map(|(at, kind)| slice(kind.classes.join(" + "), kind.ns, whole, colour(at, &kind.classes)))
+        .map(|(at, kind)| svg::part(kind.classes.join(" + "), kind.ns, whole, colour(at, &kind.classes)))
         .collect();
     Some(Panel {
         id: "kinds",
