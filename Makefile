@@ -2,7 +2,8 @@
 CARGO := cargo
 PYTHON := python3
 
-.PHONY: help quickstart check-tools build fetch test test-clients test-long lint docs bench bench-serve bench-setup
+.PHONY: help quickstart check-tools build fetch test test-clients test-long lint docs bench bench-serve bench-profile bench-setup
+.PHONY: bench-profile-setup
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -55,3 +56,13 @@ bench: bench-setup fetch ## Peers side by side, ratios in one run (BENCH_ARGS="-
 
 bench-serve: bench-setup ## The same for inference and serving; needs ../shared (BENCH_ARGS="--only serve-latency")
 	bench/.venv/bin/python bench/run.py --suite serve $(BENCH_ARGS)
+
+bench/.venv-profile/.installed: bench/requirements-profile.txt
+	$(PYTHON) -m venv bench/.venv-profile
+	bench/.venv-profile/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements-profile.txt
+	touch $@
+
+bench-profile-setup: bench/.venv-profile/.installed
+
+bench-profile: bench-profile-setup ## The same for profiles; needs ../shared and 2 GB of disk (BENCH_ARGS="--only profile-import")
+	bench/.venv-profile/bin/python bench/run.py --suite profile $(BENCH_ARGS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import random
+import re
 import subprocess
 import sys
 import zipfile
@@ -164,3 +166,41 @@ def write(path: Path, content: str | bytes) -> None:
     else:
         unfinished.write_bytes(content)
     unfinished.replace(path)
+
+
+# Folders of ../shared/traces that hold Chrome traces of more than toy size.
+TRACES = (
+    "a100-6streams", "a100-control", "a100-nccl", "dlrm-8ranks", "h100-stacks", "rn50-2021", "sampled-2ranks", "v100-multistep",
+    "v100-ns", "v100-test",
+)  # fmt: skip
+SHIFT_US, SHIFT_IDS = 1_800_000, 1_000_000  # between two copies of v100-multistep, which lasts 1.74 s
+
+
+def trace(name: str) -> Path:
+    """The one trace of a folder of ../shared/traces."""
+    found = sorted((SHARED / "traces" / name).glob("*.json.gz"))
+    if len(found) != 1:
+        raise BenchError(f"the profile benches need one trace in {SHARED / 'traces' / name}")
+    return found[0]
+
+
+def long_trace(copies: int) -> Path:
+    """v100-multistep repeated along time: every copy's times, correlations, external ids and flow ids are shifted."""
+    path = CACHE / f"v100-multistep-x{copies}.json"
+    if path.exists():
+        return path
+    text = gzip.decompress(trace("v100-multistep").read_bytes()).decode()
+    head, rest = text.split('"traceEvents": [', 1)
+    end = rest.rindex("\n  ],")
+    shifted = re.compile(r'"(ts|correlation|External id|id)": (\d+)')
+    CACHE.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with partial.open("w") as out:
+        out.write(head + '"traceEvents": [')
+        for copy in range(copies):
+            move = {"ts": copy * SHIFT_US}
+            events = shifted.sub(lambda m: f'"{m[1]}": {int(m[2]) + move.get(m[1], copy * SHIFT_IDS)}', rest[:end])
+            out.write(("," if copy else "") + events)
+        out.write(rest[end:])
+    partial.rename(path)
+    return path

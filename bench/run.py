@@ -1,6 +1,6 @@
 """Run the benches: ours and the peers interleaved in one schedule, a table, and bench/results/<bench>.json.
 
-    bench/.venv/bin/python bench/run.py [--suite train|serve] [--only NAME]... [--alternations 7] [--threads N] [--quick]
+    bench/.venv/bin/python bench/run.py [--suite train|serve|profile] [--only NAME]... [--alternations 7] [--threads N] [--quick]
                                         [--peers-only]
 """
 
@@ -17,13 +17,17 @@ from typing import Any
 
 import benches
 import machine
+import profiling
 import serving
 import serving_http
 from benches import Settings
 from contest import BenchError
 
-SUITES = {"train": benches.BENCHES, "serve": serving.BENCHES | serving_http.BENCHES}
-BENCHES = SUITES["train"] | SUITES["serve"]
+SUITES = {"train": benches.BENCHES, "serve": serving.BENCHES | serving_http.BENCHES, "profile": profiling.BENCHES}
+BENCHES = SUITES["train"] | SUITES["serve"] | SUITES["profile"]
+# What a bench imports, and the target that installs it: HTA brings half of Jupyter, so it has an environment of its own.
+PYTORCH = (("torch", "transformers", "tokenizers", "onnxruntime"), "bench-setup")
+NEEDS = {name: (("hta",), "bench-profile-setup") if name in profiling.BENCHES else PYTORCH for name in BENCHES}
 
 RESULTS = Path(__file__).resolve().parent / "results"
 FOREIGN_LIMIT = 0.1  # cores used by other processes above which a result is not to be trusted
@@ -32,10 +36,11 @@ FOREIGN_LIMIT = 0.1  # cores used by other processes above which a result is not
 def main() -> int:
     """Run the chosen benches; 1 if one of them could not run. A missed goal is reported and is not a failure."""
     settings, chosen = arguments()
-    missing = [name for name in ("torch", "transformers", "tokenizers", "onnxruntime") if importlib.util.find_spec(name) is None]
-    if missing:
-        print(f"bench: {', '.join(missing)} not installed; `make bench-setup` makes bench/.venv", file=sys.stderr)
-        return 1
+    for modules, target in {NEEDS[name] for name in chosen}:
+        missing = [name for name in modules if importlib.util.find_spec(name) is None]
+        if missing:
+            print(f"bench: {', '.join(missing)} not installed in this Python; `make {target}`", file=sys.stderr)
+            return 1
     failed = []
     for name in chosen:
         print(f"{name} ({settings.threads} threads, {settings.alternations} alternations)", file=sys.stderr)

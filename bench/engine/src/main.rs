@@ -2,6 +2,8 @@
 
 mod adamw;
 mod block;
+mod columns;
+mod dashboard;
 mod finetune;
 mod infer;
 mod protocol;
@@ -43,6 +45,10 @@ enum Bench {
     Infer(infer::Args),
     /// AdamW updates
     Adamw(adamw::Args),
+    /// One pass of serde_json over a trace
+    Columns(columns::Args),
+    /// Every number of the dashboard from a stored profile
+    Dashboard(dashboard::Args),
 }
 
 /// Type of activations and working weights.
@@ -69,6 +75,8 @@ fn main() -> ExitCode {
         Bench::Block(args) => block::Block::new(args, &kernels).and_then(|bench| serve(&cli, bench, &kernels)),
         Bench::Infer(args) => infer::Infer::new(args, &kernels).and_then(|bench| serve(&cli, bench, &kernels)),
         Bench::Adamw(args) => serve(&cli, adamw::Adamw::new(args, &kernels), &kernels),
+        Bench::Columns(args) => columns::run(args),
+        Bench::Dashboard(args) => dashboard::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
