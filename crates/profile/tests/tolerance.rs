@@ -409,6 +409,32 @@ fn secrets_of_the_profiled_process_are_not_copied() {
 }
 
 #[test]
+fn a_spill_that_cannot_be_written_is_an_error_and_not_a_hang() {
+    // More chunks than the queue holds, and tracks without end: every parser gives up.
+    let mut text = String::from("[");
+    for at in 0..600_000 {
+        text.push_str(&format!(
+            "{}{{\"ph\":\"X\",\"name\":\"x\",\"ts\":{at},\"dur\":1,\"pid\":1,\"tid\":{at}}}",
+            if at == 0 { "" } else { "," }
+        ));
+    }
+    text.push(']');
+    let error = import_files(&[("a.json", text.as_bytes())]).err().unwrap().to_string();
+    assert!(error.contains("tracks"), "{error}");
+}
+
+#[test]
+fn traces_of_different_jobs_are_told() {
+    let world = |rank: u32, world: u32| {
+        let head = format!("{{\"distributedInfo\":{{\"rank\":{rank},\"world_size\":{world}}},");
+        trace(&[launch("1", 1)]).replacen('{', &head, 1)
+    };
+    let (first, second) = (world(0, 2), world(1, 8));
+    let imported = import_files(&[("a.json", first.as_bytes()), ("b.json", second.as_bytes())]).unwrap();
+    assert_eq!(imported.counts()["different_jobs"], 2);
+}
+
+#[test]
 fn a_failed_import_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("x.json"), dir.path().join("run.profile"));

@@ -32,16 +32,30 @@ pub(super) fn align(reference: &[&CollectiveEnd], other: &[&CollectiveEnd], base
     }
 }
 
-/// Pairs of ends of the same process group and sequence number.
+/// Pairs of ends of the same process group and sequence number; where a job counts anew, the first with the first and so on.
 fn identities(reference: &[&CollectiveEnd], other: &[&CollectiveEnd]) -> Vec<(i64, i64)> {
-    let mut ends: FxHashMap<&(String, i64), i64> = FxHashMap::default();
-    for collective in reference {
-        if let Some(identity) = &collective.identity {
-            ends.insert(identity, collective.end);
+    type Ends<'c> = FxHashMap<&'c (String, i64), Vec<(i64, i64)>>;
+    fn ends<'c>(collectives: &[&'c CollectiveEnd]) -> Ends<'c> {
+        let mut ends: Ends<'c> = FxHashMap::default();
+        for collective in collectives {
+            if let Some(identity) = &collective.identity {
+                ends.entry(identity).or_default().push((collective.start, collective.end));
+            }
+        }
+        ends.values_mut().for_each(|ends| ends.sort_unstable());
+        ends
+    }
+    let reference = ends(reference);
+    let mut pairs = Vec::new();
+    for (identity, others) in ends(other) {
+        // Of unequal numbers it is not known which are missing.
+        if let Some(ends) = reference.get(identity)
+            && ends.len() == others.len()
+        {
+            pairs.extend(ends.iter().zip(&others).map(|(end, other)| (end.1, other.1)));
         }
     }
-    let pair = |collective: &&CollectiveEnd| Some((*ends.get(collective.identity.as_ref()?)?, collective.end));
-    other.iter().filter_map(pair).collect()
+    pairs
 }
 
 /// Pairs of ends of equal names, the first with the first or the last with the last.
@@ -115,6 +129,16 @@ mod tests {
         let found = aligned(&a, &b, 1000, 0);
         assert_eq!((found.offset_ns, found.residual_ns, found.matched), (-5, Some(2), 3));
         assert_eq!(found.by, Some("group and sequence"));
+    }
+
+    #[test]
+    fn numbers_that_begin_anew_are_paired_in_order() {
+        let ends = |shift: i64| -> Vec<CollectiveEnd> {
+            let names: Vec<_> = (0..20).map(|at| ("x", Some(at % 4), 1000 * at + shift)).collect();
+            collectives(&names)
+        };
+        let found = aligned(&ends(0), &ends(7_000_000), 0, 0);
+        assert_eq!((found.offset_ns, found.residual_ns, found.matched), (-7_000_000, Some(0), 20));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! An import from its beginning to its end.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,9 @@ use super::{Error, SourceFacts, chrome, launches, nsight, xplane};
 
 /// What is left over after alignment is loose above this, ns: ends of a collective differ by some tens of microseconds.
 const LOOSE_NS: i64 = 100_000;
+
+/// Clocks of one job's hosts are not further apart.
+const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// How to import.
 #[derive(Clone, Debug, Default)]
@@ -449,11 +453,20 @@ fn diagnose(
         bases.sort_unstable();
         lost.add(Anomaly::DifferentBases, bases.len() as u64, Some(format!("{bases:?}")));
     }
+    let worlds: BTreeSet<i64> =
+        sources.iter().flatten().flat_map(|source| &source.facts.parts).filter_map(|part| part.world_size).collect();
+    if worlds.len() > 1 {
+        lost.add(Anomaly::DifferentJobs, worlds.len() as u64, Some(format!("world sizes {worlds:?}")));
+    }
+    for line in ranks.iter().filter(|line| line.offset_ns.unsigned_abs() > HOUR_NS) {
+        let example = || format!("rank {}: its clock is {} s away", line.rank, line.offset_ns / 1_000_000_000);
+        lost.count(Anomaly::DifferentJobs, example, None);
+    }
     for line in ranks.iter().skip(1) {
         let residual = line.residual_ns.unwrap_or(0);
         if line.matched_collectives == 0 {
             lost.count(Anomaly::NoCollectives, || format!("rank {}", line.rank), None);
-        } else if residual > line.offset_ns.saturating_abs().max(LOOSE_NS) {
+        } else if residual > LOOSE_NS {
             let example = || format!("rank {}: offset {} ns, left over {residual} ns", line.rank, line.offset_ns);
             lost.count(Anomaly::LooseAlignment, example, None);
         }

@@ -32,7 +32,7 @@ macro_rules! anomalies {
 anomalies! {
     ControlBytes "control_bytes" "raw control bytes in a text; kept as they are",
     BrokenEvent "broken_event" "an event that is no JSON (an unescaped quote, mostly); what could be read of it was kept",
-    UnreadableEvent "unreadable_event" "an event of which nothing could be used; skipped",
+    UnreadableEvent "unreadable_event" "an event, or bytes between or behind events, of which nothing could be used; skipped",
     OversizedEvent "oversized_event" "an event larger than the limit; skipped",
     InvalidUtf8 "invalid_utf8" "bytes that are no UTF-8; replaced by U+FFFD",
     Truncated "truncated" "the file ends in the middle; loaded up to its last whole event",
@@ -61,6 +61,7 @@ anomalies! {
     RankConflict "rank_conflict" "two files that state the same rank; the later one was numbered anew",
     DifferentBases "different_bases" "ranks whose base times differ; each is added before ranks are compared",
     LooseAlignment "loose_alignment" "ranks whose collective ends still lie far apart when aligned; their offset may be wrong",
+    DifferentJobs "different_jobs" "files that are hardly of one job (unlike world sizes, or clocks more than an hour apart); what compares ranks may mean nothing",
     NoCollectives "no_collectives" "ranks without collectives in common; their clocks are taken as they are",
     SumExceedsSpan "sum_exceeds_span" "streams whose durations add up to more than their span; busy time is the union",
     MissingTable "missing_table" "an optional table that the report lacks",

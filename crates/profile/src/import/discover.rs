@@ -49,7 +49,11 @@ pub(super) struct Skipped {
 pub(super) fn discover(inputs: &[PathBuf]) -> Result<(Vec<Candidate>, Vec<Skipped>), Error> {
     let (mut candidates, mut skipped) = (Vec::new(), Vec::new());
     for input in inputs {
-        if !fs::metadata(input).map_err(Error::io(input))?.is_dir() {
+        let metadata = fs::metadata(input).map_err(Error::io(input))?;
+        if !metadata.is_dir() {
+            if !metadata.is_file() {
+                return Err(Error::format(input, "not a regular file; a pipe has to be written to a file first"));
+            }
             let Some(format) = format(input)? else {
                 let reason = "neither JSON (plain, gzip, zstd), nor an Nsight report (.sqlite), nor .xplane.pb";
                 return Err(Error::format(input, reason));

@@ -9,8 +9,18 @@ const PLACEHOLDER: &str = "(not copied: it may hold secrets)";
 const ENVIRONMENTS: [&str; 6] =
     ["env", "environ", "environment", "env_vars", "environment_variables", "environment_vars"];
 /// Parts of keys that name credentials.
-const CREDENTIALS: [&str; 8] =
-    ["token", "secret", "password", "passwd", "api_key", "apikey", "private_key", "credential"];
+const CREDENTIALS: [&str; 10] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "api_key",
+    "apikey",
+    "private_key",
+    "credential",
+    "authorization",
+    "cookie",
+];
 
 /// Replaces environments and credentials at any depth; returns how many.
 pub(super) fn redact(value: &mut Value) -> u64 {
@@ -21,7 +31,7 @@ pub(super) fn redact(value: &mut Value) -> u64 {
                 let key = key.to_lowercase();
                 let environment = ENVIRONMENTS.contains(&key.as_str()) && (value.is_object() || value.is_array());
                 let named = CREDENTIALS.iter().any(|word| key.contains(word)) && !key.contains("tokeniz");
-                let credential = named && value.is_string();
+                let credential = named && !(value.is_number() || value.is_boolean() || value.is_null());
                 if environment || credential {
                     *value = Value::from(PLACEHOLDER);
                     found += 1;
@@ -44,7 +54,7 @@ mod tests {
     fn environments_and_credentials_are_replaced_at_any_depth_and_nothing_else() {
         let mut value = serde_json::json!({
             "system": [{"env": {"PATH": "/bin", "HF_TOKEN": "hf_x"}}, {"env": "none", "pid": 7}],
-            "Api_Key": "x", "tokens_per_second": 5, "hub": {"auth_token": "y", "tokenizer": "bert"},
+            "Api_Key": "x", "tokens_per_second": 5, "hub": {"auth_token": ["y"], "tokenizer": "bert"},
         });
         assert_eq!(redact(&mut value), 3);
         let text = value.to_string();

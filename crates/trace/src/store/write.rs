@@ -33,6 +33,10 @@ pub struct Writer {
 impl Writer {
     /// Starts a profile in a new or empty directory.
     pub fn create(dir: &Path, name: &str) -> Result<Self, Error> {
+        // A file, or a link to nothing.
+        if fs::symlink_metadata(dir).is_ok() && !dir.is_dir() {
+            return Err(Error::Exists { path: dir.to_owned() });
+        }
         fs::create_dir_all(dir).map_err(Error::io(dir))?;
         if fs::read_dir(dir).map_err(Error::io(dir))?.next().is_some() {
             return Err(Error::Exists { path: dir.to_owned() });

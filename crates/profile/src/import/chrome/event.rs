@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// A text that borrows from the source unless it has escapes.
@@ -29,6 +29,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
                 Ok(Str(Cow::Owned(value.to_string())))
             }
             fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+                Ok(Str(Cow::Owned(value.to_string())))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+                Ok(Str(Cow::Owned(value.to_string())))
+            }
+            fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
                 Ok(Str(Cow::Owned(value.to_string())))
             }
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
@@ -127,6 +133,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Args<'a> {
                 f.write_str("an object of arguments")
             }
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Args::default())
+            }
+            // Some writers have a list where there is nothing to say.
+            fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self::Value, A::Error> {
+                while values.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(Args::default())
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {

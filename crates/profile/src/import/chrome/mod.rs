@@ -9,12 +9,13 @@ mod time;
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rows::Rows;
 use split::{Piece, Splitter};
+use time::MAX_TIME;
 
 use super::diagnostics::{Anomaly, Diagnostics};
 use super::gather::{Gather, Shared};
@@ -62,14 +63,16 @@ struct Head {
 pub(super) fn read(path: &Path, shared: &Shared, source: u32) -> Result<Option<SourceFacts>, Error> {
     let (send, receive) = sync_channel::<Chunk>(1);
     let (recycle, recycled) = sync_channel::<Vec<u8>>(WORKERS + 2);
-    let receive = Mutex::new(receive);
     let (head, workers) = thread::scope(|scope| {
+        // The workers alone hold the receiver: when the last has failed, sending fails instead of waiting forever.
+        let receive = Arc::new(Mutex::new(receive));
         let workers: Vec<_> = (0..WORKERS)
             .map(|_| {
-                let (receive, recycle) = (&receive, recycle.clone());
-                scope.spawn(move || parse(receive, &recycle, shared, source))
+                let (receive, recycle) = (receive.clone(), recycle.clone());
+                scope.spawn(move || parse(&receive, &recycle, shared, source))
             })
             .collect();
+        drop(receive);
         let head = cut(path, send, &recycled);
         let workers: Vec<_> =
             workers.into_iter().map(|worker| worker.join().expect("a parser does not panic")).collect();
@@ -138,8 +141,13 @@ fn cut(path: &Path, send: SyncSender<Chunk>, recycled: &Receiver<Vec<u8>>) -> Re
                     // Its neighbours may be inside: it swallowed them if a quote is missing.
                     events.push(start..end);
                 }
-                Piece::Garbage { start, end } => {
+                Piece::Skipped { start, end } => {
                     let example = || String::from_utf8_lossy(&buffer[start..end.min(start + 400)]).into_owned();
+                    head.diagnostics.count(Anomaly::IgnoredField, example, at + start as u64);
+                }
+                Piece::Garbage { start, .. } => {
+                    let shown = &buffer[start..buffer.len().min(start + 400)];
+                    let example = || String::from_utf8_lossy(shown).into_owned();
                     head.diagnostics.count(Anomaly::UnreadableEvent, example, at + start as u64);
                 }
                 Piece::Entry { key, value } => head.entry(&buffer[key.0..key.1], &buffer[value.0..value.1], at),
@@ -263,11 +271,11 @@ fn facts(entries: Vec<(String, String)>, seen: Seen, diagnostics: &mut Diagnosti
         let mut ignored = || diagnostics.count(Anomaly::IgnoredField, || format!("{key}: {text}"), None);
         match key.as_str() {
             "baseTimeNanoseconds" => match integer(&value) {
-                Some(base) => {
+                Some(base) if base.unsigned_abs() < MAX_TIME => {
                     facts.base_ns = base;
                     facts.wall_offset_ns = Some(0);
                 }
-                None => ignored(),
+                _ => ignored(),
             },
             "distributedInfo" => {
                 part.rank = integer(&value["rank"]).filter(|rank| *rank >= 0).map(|rank| (rank, "distributedInfo"));

@@ -7,7 +7,7 @@ use trace::schema::{CounterRow, DeviceRow, FlowRow, HostRow, InstantRow, MemoryR
 use super::category::{Meaning, meaning};
 use super::event::{Args, Event, Raw, int_of, object, text_of};
 use super::salvage;
-use super::time::{NoTime, ns_from_us};
+use super::time::{MAX_TIME, NoTime, ns_from_us};
 use crate::import::Error;
 use crate::import::diagnostics::Anomaly;
 use crate::import::gather::{Gather, Naming, TrackKey, TrackKind};
@@ -108,7 +108,7 @@ impl<'g, 's> Rows<'g, 's> {
                         0
                     }
                 };
-                if ts.checked_add(dur).is_none() {
+                if ts.saturating_add(dur).unsigned_abs() >= MAX_TIME {
                     self.gather.odd(Anomaly::TimeOutOfRange, || text, at);
                     return Ok(());
                 }
@@ -138,7 +138,12 @@ impl<'g, 's> Rows<'g, 's> {
         if inner.is_some() {
             self.gather.odd(Anomaly::TextNumber, || text, at);
         }
-        match ns_from_us(inner.unwrap_or(number)) {
+        let time = ns_from_us(inner.unwrap_or(number));
+        match time {
+            Ok(time) if time.ns.unsigned_abs() >= MAX_TIME => {
+                self.gather.odd(Anomaly::TimeOutOfRange, || text, at);
+                None
+            }
             Ok(time) => {
                 self.fine |= time.fine;
                 if time.rounded {

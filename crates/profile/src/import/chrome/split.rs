@@ -20,7 +20,10 @@ pub(super) enum Piece {
     Oversized { start: usize, end: usize },
     /// A key beside `traceEvents`, without its quotes, and its value.
     Entry { key: (usize, usize), value: (usize, usize) },
-    /// Bytes between events that are none.
+    /// A value beside `traceEvents` that is too large to be kept; what there was of it.
+    Skipped { start: usize, end: usize },
+    /// Bytes between events that are none. Empty where something other than expected begins: events behind a stray bracket,
+    /// anything behind the end.
     Garbage { start: usize, end: usize },
 }
 
@@ -37,14 +40,16 @@ enum At {
     AfterKey { key: (usize, usize), colon: bool },
     /// In a value beside `traceEvents`.
     InValue { key: (usize, usize), start: usize, depth: u32, string: bool },
+    /// In a value that is too large to be kept.
+    SkipValue { depth: u32, string: bool },
     /// Between events.
     Between,
     /// In an event that starts here.
     InEvent { start: usize, depth: u32, string: bool },
-    /// In bytes between events that start no event.
-    InGarbage { start: usize },
-    /// After the root's end.
-    End,
+    /// In bytes between events that start no event, within so many brackets.
+    InGarbage { start: usize, depth: u32 },
+    /// After the root's end; whether anything behind it was told.
+    End { told: bool },
 }
 
 /// The cutting state between two pieces of input.
@@ -72,7 +77,7 @@ impl Splitter {
 
     /// Whether the trace was closed.
     pub fn is_closed(&self) -> bool {
-        self.at == At::End || self.at == At::Root
+        matches!(self.at, At::End { .. } | At::Root)
     }
 
     /// Whether a list of events was found: without one, this is no trace.
@@ -83,7 +88,7 @@ impl Splitter {
     /// Where what is being read begins; bytes before it are not needed any more.
     pub fn kept_from(&self) -> usize {
         match self.at {
-            At::InKey { start } | At::InEvent { start, .. } | At::InGarbage { start } => start,
+            At::InKey { start } | At::InEvent { start, .. } | At::InGarbage { start, .. } => start,
             At::AfterKey { key, .. } | At::InValue { key, .. } => key.0,
             _ => self.position,
         }
@@ -101,7 +106,7 @@ impl Splitter {
     pub fn dropped(&mut self, bytes: usize) {
         self.position -= bytes;
         match &mut self.at {
-            At::InKey { start } | At::InEvent { start, .. } | At::InGarbage { start } => *start -= bytes,
+            At::InKey { start } | At::InEvent { start, .. } | At::InGarbage { start, .. } => *start -= bytes,
             At::AfterKey { key, .. } => *key = (key.0 - bytes, key.1 - bytes),
             At::InValue { key, start, .. } => {
                 *key = (key.0 - bytes, key.1 - bytes);
@@ -138,7 +143,13 @@ impl Splitter {
                     self.position += 1;
                     match byte {
                         b'"' => self.at = At::InKey { start: self.position },
-                        b'}' => self.at = At::End,
+                        b'}' => self.at = At::End { told: false },
+                        // A stray bracket had ended the list: more events follow.
+                        b'{' if self.events => {
+                            self.position -= 1;
+                            self.at = At::Between;
+                            return Ok(Some(Piece::Garbage { start: self.position, end: self.position }));
+                        }
                         _ => self.quiet(1)?,
                     }
                 }
@@ -172,7 +183,7 @@ impl Splitter {
                         byte if byte.is_ascii_whitespace() => self.quiet(1)?,
                         // A key without a value: the next key, or the end.
                         b',' => self.at = At::Key,
-                        b'}' => self.at = At::End,
+                        b'}' => self.at = At::End { told: false },
                         _ => {
                             self.at = At::InValue { key, start: self.position, depth: 0, string: false };
                             continue;
@@ -180,17 +191,26 @@ impl Splitter {
                     }
                     self.position += 1;
                 }
-                At::InValue { key, start, depth, string } => {
-                    if let Some(end) = self.value(buffer, key, start, depth, string) {
+                At::InValue { key, start, depth, string } => match self.value(buffer, depth, string) {
+                    Ok(end) => {
                         self.silence = 0;
                         return Ok(Some(Piece::Entry { key, value: (start, end) }));
                     }
-                    if self.position - start > MAX_EVENT {
-                        // Given up: it is not kept, and what it was is found out by going on to the next key.
-                        self.at = At::Key;
-                        return Ok(Some(Piece::Oversized { start, end: self.position }));
+                    Err((depth, string)) if self.position - start > MAX_EVENT => {
+                        self.at = At::SkipValue { depth, string };
+                        return Ok(Some(Piece::Skipped { start, end: self.position }));
                     }
-                    return Ok(None);
+                    Err((depth, string)) => {
+                        self.at = At::InValue { key, start, depth, string };
+                        return Ok(None);
+                    }
+                },
+                At::SkipValue { depth, string } => {
+                    if let Err((depth, string)) = self.value(buffer, depth, string) {
+                        self.at = At::SkipValue { depth, string };
+                        return Ok(None);
+                    }
+                    self.silence = 0;
                 }
                 At::Between => {
                     let Some(&byte) = buffer.get(self.position) else { return Ok(None) };
@@ -199,9 +219,12 @@ impl Splitter {
                             self.at = At::InEvent { start: self.position, depth: 0, string: false };
                             continue;
                         }
-                        b']' => self.at = if self.list { At::End } else { At::Key },
+                        b']' => self.at = if self.list { At::End { told: false } } else { At::Key },
                         byte if byte == b',' || byte.is_ascii_whitespace() => self.quiet(1)?,
-                        _ => self.at = At::InGarbage { start: self.position },
+                        _ => {
+                            self.at = At::InGarbage { start: self.position, depth: 0 };
+                            continue;
+                        }
                     }
                     self.position += 1;
                 }
@@ -217,23 +240,55 @@ impl Splitter {
                     }
                     return Ok(None);
                 }
-                At::InGarbage { start } => {
-                    let found = memchr3(b'{', b']', b'\n', &buffer[self.position..]);
-                    let length = found.unwrap_or(buffer.len() - self.position);
-                    self.quiet(length)?;
-                    self.position += length;
-                    if found.is_some() {
-                        self.at = At::Between;
+                At::InGarbage { start, mut depth } => {
+                    // It ends with its line, before an event, or with the bracket that closes it.
+                    let mut end = None;
+                    while let Some(&byte) = buffer.get(self.position) {
+                        match byte {
+                            b'{' => end = Some(self.position),
+                            b'\n' if depth == 0 => end = Some(self.position),
+                            b']' if depth == 0 => end = Some(self.position),
+                            b']' => {
+                                depth -= 1;
+                                end = (depth == 0).then_some(self.position + 1);
+                            }
+                            b'[' => depth += 1,
+                            _ => {}
+                        }
+                        if let Some(end) = end {
+                            self.position = end;
+                            self.at = At::Between;
+                            return Ok(Some(Piece::Garbage { start, end }));
+                        }
+                        self.position += 1;
+                        self.quiet(1)?;
+                    }
+                    if self.position - start > MAX_EVENT {
+                        self.at = At::InGarbage { start: self.position, depth };
                         return Ok(Some(Piece::Garbage { start, end: self.position }));
                     }
-                    if self.position - start <= MAX_EVENT {
-                        return Ok(None);
-                    }
-                    self.at = At::InGarbage { start: self.position };
-                }
-                At::End => {
-                    self.position = buffer.len();
+                    self.at = At::InGarbage { start, depth };
                     return Ok(None);
+                }
+                At::End { told } => {
+                    let rest = &buffer[self.position..];
+                    let blank = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0;
+                    let Some(found) = rest.iter().position(|byte| !blank(byte)) else {
+                        self.position = buffer.len();
+                        return Ok(None);
+                    };
+                    let start = self.position + found;
+                    if self.list && matches!(buffer[start], b',' | b'{') {
+                        // A stray bracket had ended the list: more events follow.
+                        self.position = start;
+                        self.at = At::Between;
+                        return Ok(Some(Piece::Garbage { start, end: start }));
+                    }
+                    self.position = buffer.len();
+                    self.at = At::End { told: true };
+                    if !told {
+                        return Ok(Some(Piece::Garbage { start, end: start }));
+                    }
                 }
             }
         }
@@ -288,15 +343,9 @@ impl Splitter {
         None
     }
 
-    /// Follows a value beside `traceEvents` to the comma or brace after it.
-    fn value(
-        &mut self,
-        buffer: &[u8],
-        key: (usize, usize),
-        start: usize,
-        mut depth: u32,
-        mut string: bool,
-    ) -> Option<usize> {
+    /// Follows a value beside `traceEvents` to the comma or brace after it; how deep it is and whether in a string, where it
+    /// goes on.
+    fn value(&mut self, buffer: &[u8], mut depth: u32, mut string: bool) -> Result<usize, (u32, bool)> {
         let mut position = self.position;
         loop {
             if string {
@@ -311,16 +360,16 @@ impl Splitter {
             let Some(&byte) = buffer.get(position) else { break };
             match byte {
                 b'"' => string = true,
-                b'{' | b'[' => depth += 1,
+                b'{' | b'[' => depth = depth.saturating_add(1),
                 b',' if depth == 0 => {
                     self.position = position + 1;
                     self.at = At::Key;
-                    return Some(position);
+                    return Ok(position);
                 }
                 b'}' | b']' if depth == 0 => {
                     self.position = position + 1;
-                    self.at = At::End;
-                    return Some(position);
+                    self.at = At::End { told: false };
+                    return Ok(position);
                 }
                 b'}' | b']' => depth -= 1,
                 _ => {}
@@ -328,8 +377,7 @@ impl Splitter {
             position += 1;
         }
         self.position = position;
-        self.at = At::InValue { key, start, depth, string };
-        None
+        Err((depth, string))
     }
 }
 
@@ -368,6 +416,7 @@ mod tests {
                 found.push(match piece {
                     Piece::Event { start, end } => ('e', text((start, end))),
                     Piece::Oversized { start, end } => ('o', text((start, end))),
+                    Piece::Skipped { start, end } => ('s', text((start, end))),
                     Piece::Garbage { start, end } => ('g', text((start, end))),
                     Piece::Entry { key, value } => ('k', format!("{}={}", text(key), text(value).trim())),
                 });
@@ -403,6 +452,35 @@ mod tests {
         assert_eq!(found.iter().filter(|(kind, _)| *kind == 'e').count(), 3, "{found:?}");
         assert!(found.contains(&('e', "{\"name\": \"c\"}".into())), "{found:?}");
         assert!(found.contains(&('g', "nonsense,".into())), "{found:?}");
+    }
+
+    #[test]
+    fn stray_brackets_end_nothing() {
+        for text in [
+            "[{\"a\":1},{\"b\":2}],{\"c\":3}]",
+            "{\"traceEvents\":[{\"a\":1}],{\"b\":2},{\"c\":3}]}",
+            "[[1, [2]],{\"a\":1},{\"b\":2},{\"c\":3}]",
+            "{\"traceEvents\":[{\"a\":1},\nnonsense ] x\n,{\"b\":2},{\"c\":3}]}",
+        ] {
+            for part in [1, 7, 1000] {
+                let found = pieces(text.as_bytes(), part);
+                assert_eq!(found.iter().filter(|(kind, _)| *kind == 'e').count(), 3, "{text} {found:?}");
+                assert!(found.iter().any(|(kind, _)| *kind == 'g'), "{text} {found:?}");
+                assert!(found.iter().all(|(kind, _)| *kind != 'k'), "{text} {found:?}");
+            }
+        }
+        let found = pieces(b"{\"traceEvents\":[]} {\"traceEvents\":[{}]}", 1000);
+        assert_eq!(found, [('g', String::new())]);
+    }
+
+    #[test]
+    fn a_huge_value_beside_the_events_is_skipped_to_its_end() {
+        let value = format!("[{}\"]}}\"]", "{\"f\": [1]},".repeat(MAX_EVENT / 8));
+        let text = format!("{{\"frames\": {value}, \"traceEvents\": [{{\"a\": 1}}], \"more\": {value}, \"rank\": 3}}");
+        let found = pieces(text.as_bytes(), 1 << 20);
+        let kinds: String = found.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, "sesk");
+        assert_eq!(found[3].1, "rank=3");
     }
 
     #[test]

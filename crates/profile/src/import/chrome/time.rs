@@ -1,6 +1,9 @@
 //! Decimal text to integer nanoseconds. A double holds 690 ms after the epoch only to a few hundred nanoseconds, so no time goes
 //! through one.
 
+/// Times, durations and bases stay below this, ns (146 years): the sum of two still fits.
+pub(super) const MAX_TIME: u64 = 1 << 62;
+
 /// A time read from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Time {
