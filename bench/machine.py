@@ -31,14 +31,15 @@ def cpu_model() -> str:
 
 def describe(threads: int) -> dict[str, object]:
     """CPU, threads, versions and the load at this moment (the bench itself is part of it)."""
-    packages = ("torch", "transformers", "onnxruntime", "litserve")
+    packages = ("torch", "transformers", "onnxruntime", "litserve", "HolisticTraceAnalysis", "pandas")
+    installed = {package.metadata["Name"]: package.version for package in metadata.distributions()}
     return {
         "cpu": cpu_model(),
         "cores": physical_cores(),
         "threads": threads,
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "versions": {name: metadata.version(name) for name in packages},
+        "versions": {name: installed[name] for name in packages if name in installed},
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
 

@@ -29,7 +29,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let busy: f64 = columns.durations.iter().sum();
     let last = columns.starts.iter().fold(0.0, |last: f64, start| last.max(*start));
     let seconds = start.elapsed().as_secs_f64();
-    println!("{}", serde_json::json!({"seconds": seconds, "slices": slices, "busy_us": busy, "last_us": last}));
+    println!(
+        "{}",
+        serde_json::json!({"seconds": seconds, "slices": slices, "busy_us": busy, "last_us": last, "arguments": columns.arguments.len()})
+    );
     Ok(())
 }
 
@@ -39,6 +42,7 @@ struct Columns {
     texts: std::collections::HashMap<String, u32>,
     starts: Vec<f64>,
     durations: Vec<f64>,
+    arguments: Vec<[Option<i64>; 5]>,
 }
 
 #[derive(Deserialize)]
@@ -51,6 +55,20 @@ struct Event<'a> {
     ts: f64,
     #[serde(default)]
     dur: f64,
+    #[serde(default)]
+    args: Joins,
+}
+
+/// The arguments that analyses join by.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Joins {
+    #[serde(rename = "External id")]
+    external_id: Option<i64>,
+    correlation: Option<i64>,
+    stream: Option<i64>,
+    device: Option<i64>,
+    bytes: Option<i64>,
 }
 
 struct Root<'c>(&'c mut Columns);
@@ -110,6 +128,8 @@ impl<'de> Visitor<'de> for Events<'_> {
             columns.names.push(name);
             columns.starts.push(event.ts);
             columns.durations.push(event.dur);
+            let Joins { external_id, correlation, stream, device, bytes } = event.args;
+            columns.arguments.push([external_id, correlation, stream, device, bytes]);
         }
         Ok(())
     }
