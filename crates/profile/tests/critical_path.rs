@@ -171,3 +171,28 @@ fn the_path_of_every_trace_is_connected_and_within_its_span() {
         }
     }
 }
+
+#[test]
+fn without_recorded_waits_the_path_is_no_shorter_than_the_work_of_any_stream() {
+    let Some(traces) = traces() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("p");
+    profile::import::import(&[traces.join("jax-xplane")], &out, &profile::import::Options::default()).unwrap();
+    let profile = trace::Profile::open(&out).unwrap();
+    let run = Run::load(&profile, None, Host::Slices).unwrap();
+    let rank = &run.ranks[0];
+    let path = critical_path(&run, &profile, rank.info.rank, &Window::Whole, 5).unwrap().unwrap();
+    assert_ne!(path.sync_from, SyncFrom::Records);
+    assert!(path.launches > 0);
+    // A few records overlap by less than 200 ns.
+    let busy = |stream: std::ops::Range<usize>| {
+        let add = |(busy, reach): (i64, i64), event: &profile::DeviceEvent| {
+            (busy + (event.end() - event.ts.max(reach)).max(0), reach.max(event.end()))
+        };
+        rank.device[stream].iter().fold((0, i64::MIN), add).0
+    };
+    let busiest = rank.device_tracks().into_iter().map(busy).max().unwrap();
+    assert!(path.length_ns >= busiest && busiest > 12_000_000, "{} < {busiest}", path.length_ns);
+    let host = path.bounds.iter().filter(|part| part.bound == Bound::CpuBound).map(|part| part.share).sum::<f64>();
+    assert!(host < 0.2, "{:?}", path.bounds);
+}

@@ -11,7 +11,7 @@ use crate::{DeviceKind, HostEvent, HostKind, RankEvents, Run};
 /// Annotations of one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Annotation {
-    /// Name as the source writes it, or without its number (see [`collapse`]).
+    /// Name without its number (see [`collapse`]); where HTA is reproduced, as the source writes it.
     pub name: String,
     /// `host` or `device`.
     pub on: &'static str,
@@ -86,7 +86,7 @@ fn on_device(events: &RankEvents) -> impl Iterator<Item = Mark> {
 /// All annotations of a rank by name, longest sum first; and its steps by collapsed name.
 pub(super) fn annotations(rank: &Rank<'_>, busy: &[Interval]) -> (Vec<Annotation>, Vec<Steps>) {
     let run = rank.run;
-    let mut names: FxHashMap<(u32, &'static str), Vec<i64>> = FxHashMap::default();
+    let mut names: FxHashMap<(&str, &'static str), Vec<i64>> = FxHashMap::default();
     let mut steps: FxHashMap<(&str, &'static str), Vec<Step>> = FxHashMap::default();
     let host = rank.threads.annotations.iter().map(|at| on_host(&rank.host[*at as usize]));
     let device = on_device(rank.events).map(|mark| {
@@ -95,8 +95,10 @@ pub(super) fn annotations(rank: &Rank<'_>, busy: &[Interval]) -> (Vec<Annotation
     });
     for mark in host.chain(device) {
         let Mark { ts, dur, .. } = mark;
-        names.entry((mark.name, mark.on)).or_default().push(dur);
-        let (base, number) = collapse(run.text(mark.name));
+        let text = run.text(mark.name);
+        let (base, number) = collapse(text);
+        let name = if rank.options.hta_compat { text } else { base };
+        names.entry((name, mark.on)).or_default().push(dur);
         if is_step(base, number) {
             let step = Step { number, track: mark.track, ts, dur, device_busy_ns: 0 };
             steps.entry((base, mark.on)).or_default().push(step);
@@ -105,7 +107,7 @@ pub(super) fn annotations(rank: &Rank<'_>, busy: &[Interval]) -> (Vec<Annotation
     let mut annotations: Vec<Annotation> = names
         .into_iter()
         .map(|((name, on), mut durations)| Annotation {
-            name: run.text(name).to_owned(),
+            name: name.to_owned(),
             on,
             durations: Distribution::of(&mut durations),
         })
@@ -160,6 +162,25 @@ pub fn histogram(run: &Run, rank: Option<i64>, name: &str, bins: usize) -> Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_collapsed_names_except_those_of_hta() {
+        let mut synthetic = crate::analysis::synthetic::Synthetic::new();
+        synthetic.rank(0, &[1], &[]);
+        for step in 0..3 {
+            let name = format!("ProfilerStep#{step}");
+            synthetic.push(&crate::analysis::synthetic::host("annotation", &name, 1, step * 100, 90));
+        }
+        let (run, profile, _dir) = synthetic.load();
+        let rows = |hta_compat| {
+            let options = crate::analysis::Options { hta_compat, ..Default::default() };
+            let analyses = crate::analysis::analyse(&run, &profile, &options).unwrap();
+            let rows = analyses.ranks[0].annotations.iter();
+            rows.map(|row| (row.name.clone(), row.durations.count)).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(false), [("ProfilerStep".to_owned(), 3)]);
+        assert_eq!(rows(true), [0, 1, 2].map(|step| (format!("ProfilerStep#{step}"), 1)));
+    }
 
     #[test]
     fn numbers_are_cut_off_names() {

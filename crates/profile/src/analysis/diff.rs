@@ -257,7 +257,7 @@ fn breakdown(control: Side<'_>, test: Side<'_>, of_control: &[i64], of_test: &[i
                 time.overlap_ns,
                 exposed,
             ];
-            sums.iter_mut().zip(of_rank).for_each(|(sum, ns)| *sum += ns);
+            sums.iter_mut().zip(of_rank).for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
             sums
         })
     };
@@ -266,7 +266,7 @@ fn breakdown(control: Side<'_>, test: Side<'_>, of_control: &[i64], of_test: &[i
         name: NAMES[at],
         control_ns: control[at],
         test_ns: test[at],
-        diff_ns: test[at] - control[at],
+        diff_ns: test[at].saturating_sub(control[at]),
         control_share: share(control[at], control[0]),
         test_share: share(test[at], test[0]),
     };
@@ -352,9 +352,10 @@ fn changes(sums: Sums, options: &Options) -> Changes {
     let mut kinds: BTreeMap<Change, (u64, i64)> = BTreeMap::new();
     for row in &rows {
         let kind = kinds.entry(row.change).or_default();
-        *kind = (kind.0 + 1, kind.1 + row.diff_ns);
+        *kind = (kind.0 + 1, kind.1.saturating_add(row.diff_ns));
     }
-    let (control_ns, test_ns) = rows.iter().fold((0, 0), |sum, row| (sum.0 + row.control_ns, sum.1 + row.test_ns));
+    let sum = |of: fn(&Row) -> i64| rows.iter().map(of).fold(0, i64::saturating_add);
+    let (control_ns, test_ns) = (sum(|row| row.control_ns), sum(|row| row.test_ns));
     rows.truncate(options.top);
     let count = |(change, (names, diff_ns))| ChangeCount { change, names, diff_ns };
     Changes { rows, kinds: kinds.into_iter().map(count).collect(), control_ns, test_ns }

@@ -83,7 +83,7 @@ pub(super) fn idle(rank: &Rank<'_>) -> Vec<StreamIdle> {
             previous = Some(if hta { work.end() } else { previous.map_or(work.end(), |end| end.max(work.end())) });
         }
         let [mut host_wait, mut kernel_wait, mut other] = [host, kernel, other].map(Gaps::finish);
-        let total_ns = host_wait.gaps.sum_ns + kernel_wait.gaps.sum_ns + other.gaps.sum_ns;
+        let total_ns = host_wait.gaps.sum_ns.saturating_add(kernel_wait.gaps.sum_ns).saturating_add(other.gaps.sum_ns);
         for idle in [&mut host_wait, &mut kernel_wait, &mut other] {
             idle.share = share(idle.gaps.sum_ns, total_ns);
         }

@@ -32,7 +32,7 @@ pub(super) fn merge_all(parts: Vec<Vec<Interval>>) -> Vec<Interval> {
 
 /// Sum of lengths.
 pub(super) fn total(merged: &[Interval]) -> i64 {
-    merged.iter().map(|(from, to)| to - from).sum()
+    merged.iter().map(|(from, to)| to.saturating_sub(*from)).fold(0, i64::saturating_add)
 }
 
 /// Time with exactly these of the given unions: entry `mask` is for those whose bits are set. Entry 0 is the time between.
@@ -49,7 +49,7 @@ pub(super) fn overlaps(unions: &[&[Interval]]) -> Vec<i64> {
         running += edge.1;
         // Never outside for proper intervals; those that HTA's rounding turned around may be.
         if let Some(time) = usize::try_from(running).ok().and_then(|mask| times.get_mut(mask)) {
-            *time += next.0 - edge.0;
+            *time = i64::saturating_add(*time, next.0.saturating_sub(edge.0));
         }
     }
     times

@@ -18,10 +18,10 @@ pub struct MemoryOperation {
     pub bytes: i64,
     /// How many say so.
     pub with_bytes: u64,
-    /// Bytes per ns (GB/s) of those that say so, over their own time; none where that is 0.
+    /// Bytes per ns (GB/s) of those that say so and take time, over their own time; none where that is 0.
     pub mean_gb_per_s: Option<f64>,
-    /// Bandwidth that the source states (else bytes over duration), summed over those that run at once, at each change
-    /// where it is above 0, GB/s.
+    /// Bytes over duration (else the bandwidth that the source states), summed over those that run at once, at each change
+    /// where it is above 0, GB/s; so its maximum is at least the mean above. HTA-compatible: as the source states it.
     pub bandwidth: Summary,
     /// Of these, from or to pageable host memory.
     pub pageable: Distribution,
@@ -72,7 +72,7 @@ fn operation(rank: &Rank<'_>, direction: &str, works: &[&Work]) -> MemoryOperati
         pageable: Distribution::default(),
         pageable_bytes: 0,
     };
-    let mut time = 0i64;
+    let (mut time, mut moved) = (0i64, 0i64);
     let mut pageable = Vec::new();
     let mut pageable_names: FxHashMap<u32, bool> = FxHashMap::default();
     for work in works {
@@ -80,7 +80,9 @@ fn operation(rank: &Rank<'_>, direction: &str, works: &[&Work]) -> MemoryOperati
         if let Some(bytes) = bytes {
             operation.bytes = operation.bytes.saturating_add(bytes);
             operation.with_bytes += 1;
-            time = time.saturating_add(work.dur);
+            if work.dur > 0 {
+                (time, moved) = (time.saturating_add(work.dur), moved.saturating_add(bytes));
+            }
         }
         let named = |name: u32| rank.run.text(name).contains("Pageable");
         if *pageable_names.entry(work.name).or_insert_with(|| named(work.name)) {
@@ -89,27 +91,25 @@ fn operation(rank: &Rank<'_>, direction: &str, works: &[&Work]) -> MemoryOperati
         }
     }
     operation.pageable = Distribution::of(&mut pageable);
-    operation.mean_gb_per_s = (time > 0).then(|| operation.bytes as f64 / time as f64);
+    operation.mean_gb_per_s = (time > 0).then(|| moved as f64 / time as f64);
     operation.bandwidth = if rank.options.hta_compat { hta_bandwidth(rank, works) } else { bandwidth(rank, works) };
     operation
 }
 
-/// Bandwidth that the source states, else bytes over duration, GB/s.
-fn stated(rank: &Rank<'_>, work: &Work) -> Option<f64> {
+/// Bytes over duration, as the mean has it, else the bandwidth that the source states (which may be of its own clock), GB/s.
+fn rate(rank: &Rank<'_>, work: &Work) -> Option<f64> {
     let event = &rank.events.device[work.event as usize];
-    if event.bandwidth.is_finite() {
-        return Some(event.bandwidth);
-    }
-    event.bytes.filter(|_| work.dur > 0).map(|bytes| bytes as f64 / work.dur as f64)
+    let measured = event.bytes.filter(|_| work.dur > 0).map(|bytes| bytes as f64 / work.dur as f64);
+    measured.or(Some(event.bandwidth).filter(|stated| stated.is_finite()))
 }
 
 /// The sum of what runs, at each time when it changes.
 fn bandwidth(rank: &Rank<'_>, works: &[&Work]) -> Summary {
     let mut changes: Vec<(i64, i32, f64)> = Vec::with_capacity(works.len() * 2);
     for work in works.iter().filter(|work| work.dur > 0) {
-        if let Some(stated) = stated(rank, work) {
-            changes.push((work.ts, 1, stated));
-            changes.push((work.end(), -1, -stated));
+        if let Some(rate) = rate(rank, work) {
+            changes.push((work.ts, 1, rate));
+            changes.push((work.end(), -1, -rate));
         }
     }
     changes.sort_by_key(|change| (change.0, change.1));
@@ -146,4 +146,35 @@ fn hta_bandwidth(rank: &Rank<'_>, works: &[&Work]) -> Summary {
         }
     }
     Summary::of(&mut points)
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::schema::DeviceRow;
+
+    use crate::analysis::synthetic::{Synthetic, device};
+    use crate::analysis::{Options, analyse};
+
+    #[test]
+    fn no_mean_is_above_the_peak() {
+        let mut synthetic = Synthetic::new();
+        synthetic.rank(0, &[], &[7]);
+        // The source divides by times of its own; the third takes no time, the fourth says no bytes.
+        for (at, (dur, bytes, stated)) in
+            [(100, Some(1000), Some(4.0)), (50, Some(1000), Some(9.0)), (0, Some(1 << 40), None), (10, None, Some(3.0))]
+                .into_iter()
+                .enumerate()
+        {
+            let row = device("memcpy", "Memcpy HtoD (Pinned -> Device)", 7, 1000 * at as i64, dur, at as i64);
+            synthetic.push(&DeviceRow { bytes, bandwidth: stated, ..row });
+        }
+        let (run, profile, _dir) = synthetic.load();
+        let analyses = analyse(&run, &profile, &Options::default()).unwrap();
+        let copies = &analyses.ranks[0].memory[0];
+        assert_eq!(
+            (copies.mean_gb_per_s, copies.bandwidth.max, copies.bandwidth.min),
+            (Some(2000.0 / 150.0), 20.0, 3.0)
+        );
+        assert_eq!((copies.bytes, copies.with_bytes), (2000 + (1 << 40), 3));
+    }
 }

@@ -112,21 +112,22 @@ pub(super) fn temporal<'w>(
     let first = unions.busy.first().map_or(0, |interval| interval.0);
     // HTA takes the end of the last group, which no other reaches beyond.
     let last = unions.busy.last().map_or(0, |interval| interval.1);
-    let (span, busy, compute) = (last - first, intervals::total(&unions.busy), intervals::total(&unions.compute));
+    let (span, busy, compute) =
+        (last.saturating_sub(first), intervals::total(&unions.busy), intervals::total(&unions.compute));
     let mut temporal = Temporal {
         first_ns: first,
         last_ns: last,
         span_ns: span,
         busy_ns: busy,
-        idle_ns: span - busy,
+        idle_ns: span.saturating_sub(busy),
         compute_ns: compute,
-        non_compute_ns: busy - compute,
+        non_compute_ns: busy.saturating_sub(compute),
         communication_ns: intervals::total(&unions.communication),
         memory_ns: intervals::total(&unions.memory),
         overlap_ns: intervals::overlaps(&[&unions.compute, &unions.communication])[3],
-        idle_share: share(span - busy, span),
+        idle_share: share(i128::from(span) - i128::from(busy), span),
         compute_share: share(compute, span),
-        non_compute_share: share(busy - compute, span),
+        non_compute_share: share(i128::from(busy) - i128::from(compute), span),
         ..Temporal::default()
     };
     for work in work {

@@ -221,8 +221,9 @@ impl<'r> Graph<'r> {
     }
 
     /// Edges to and between the slices of devices. `waits` are edges of synchronisation from one stream to another, by the
-    /// slice (index in `device`) that waits, with the time that the wait ends at the earliest.
-    pub fn link_devices(&mut self, waits: &FxHashMap<usize, i64>) {
+    /// slice (index in `device`) that waits, with the time that the wait ends at the earliest. With `stream_order`, a slice depends on
+    /// the one before on its stream whatever else it waited for.
+    pub fn link_devices(&mut self, waits: &FxHashMap<usize, i64>, stream_order: bool) {
         for chain in self.threads..self.chains.len() {
             let chain = self.chains[chain].clone();
             let first = (chain.start - self.host.len() as u32) as usize / 2;
@@ -237,8 +238,8 @@ impl<'r> Graph<'r> {
                     before_end.is_none_or(|end| end < launched) && wait.is_none_or(|end| end < launched)
                 });
                 // The slice before, if it had ended and no wait ended later.
-                let follows =
-                    before.zip(before_end).filter(|&(_, end)| end <= start && wait.is_none_or(|wait| wait < end));
+                let ended = before.zip(before_end).filter(|&(_, end)| end <= start);
+                let follows = ended.filter(|&(_, end)| wait.is_none_or(|wait| wait < end));
                 let to = self.device_node(at, false);
                 let (from, edge) = match (late, follows) {
                     (Some(launch), _) => (Some(launch), Edge::Launch),
@@ -250,6 +251,18 @@ impl<'r> Graph<'r> {
                     (None, None) => (launch.filter(|_| wait.is_none()), Edge::Launch),
                 };
                 self.cross.extend(from.map(|from| Cross { from, to, edge }));
+                if stream_order {
+                    match before {
+                        // Records of a stream may overlap by some ns: then the one before counts until this one starts.
+                        Some(before) if ended.is_none() => {
+                            self.cross.push(Cross { from: self.device_node(before, false), to, edge: Edge::Operator });
+                        }
+                        Some(before) if late.is_some() || follows.is_none() => {
+                            self.cross.push(Cross { from: self.device_node(before, true), to, edge: Edge::Dependency });
+                        }
+                        _ => {}
+                    }
+                }
                 if before_end.is_none_or(|before| before <= end) {
                     before = Some(at);
                 }
@@ -298,6 +311,11 @@ impl<'r> Graph<'r> {
         self.owner.get(node as usize) == Some(&NONE)
     }
 
+    /// How many slices of devices are joined with their launch.
+    pub fn launches(&self) -> u64 {
+        (0..self.device.len()).filter(|&at| self.launched_by(at).is_some()).count() as u64
+    }
+
     pub fn len(&self) -> usize {
         self.host.len() + 2 * self.device.len()
     }
@@ -331,8 +349,8 @@ impl<'r> Graph<'r> {
     /// The weight of an edge, ns.
     pub fn weight(&self, cross: Cross) -> i64 {
         match cross.edge {
-            Edge::Launch | Edge::KernelKernel => self.time(cross.to) - self.time(cross.from),
-            Edge::Operator | Edge::Dependency | Edge::Sync => 0,
+            Edge::Launch | Edge::KernelKernel | Edge::Operator => self.time(cross.to) - self.time(cross.from),
+            Edge::Dependency | Edge::Sync => 0,
         }
     }
 

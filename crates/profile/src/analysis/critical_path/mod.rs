@@ -17,8 +17,10 @@
 //!
 //! Where this differs from HTA 0.5.0: a slice launched onto an idle stream has a launch edge even if the host had launched the next
 //! one before it began (HTA joins it to the last kernel, however long ago that ended); slices without a launch record take part;
-//! several waits of one kernel all count; where waits are not on record, they are inferred ([`SyncFrom::Inferred`]); a thread that
-//! runs the backward pass of another depends on it and it on the thread (HTA leaves threads unconnected).
+//! several waits of one kernel all count; where waits are not on record, they are inferred ([`SyncFrom::Inferred`]), and each slice
+//! of a stream depends on the one before, also if it was launched late, so that the path is no shorter than the work of any stream
+//! (with records, a late launch alone counts, and only a wait leads from a device back to the host); a thread that runs the
+//! backward pass of another depends on it and it on the thread (HTA leaves threads unconnected).
 
 mod graph;
 mod longest;
@@ -186,6 +188,8 @@ pub struct CriticalPath {
     pub parts: u64,
     /// Where waits are known from.
     pub sync_from: SyncFrom,
+    /// Slices of devices that are joined with their launch; with none, host and devices are apart, and the path is of one of them.
+    pub launches: u64,
     /// Edges left out because they would go back in time: clocks of host and device disagree.
     pub skewed: u64,
     /// All of its parts, in order of time.
@@ -216,7 +220,8 @@ pub fn critical_path(
     let Some((times, annotation)) = times(run, events, window) else { return Ok(None) };
     let mut graph = Graph::new(run, events, times);
     let (waits, sync_from) = sync::link(&mut graph, run, profile)?;
-    graph.link_devices(&waits);
+    // Unless waits are on record, the host may have waited for anything: then the device's own order joins its work.
+    graph.link_devices(&waits, sync_from != SyncFrom::Records);
     threads::link(&mut graph, profile)?;
     let path = longest_path(&mut graph);
     let elements: Vec<Element> = path.iter().map(|step| element(&graph, step)).collect();
@@ -236,6 +241,7 @@ pub fn critical_path(
         longest: longest(run, events, &elements, top),
         parts: elements.len() as u64,
         sync_from,
+        launches: graph.launches(),
         skewed: graph.skewed,
         elements,
     }))
@@ -259,7 +265,8 @@ fn element(graph: &Graph<'_>, step: &Step) -> Element {
     let delay = to_ns - from_ns;
     let (ns, bound, owner) = match step.edge {
         Edge::Operator => {
-            let (_, ns, owner) = graph.along(step.to).unwrap_or((step.edge, 0, None));
+            // Not along a chain: from the start of a slice of a stream to that of the next, which it overlaps.
+            let (_, ns, owner) = graph.along(step.to).unwrap_or((step.edge, delay, Some(from.0)));
             let bound = owner.map(|owner| match owner {
                 Event::Host(at) if graph.loading.contains(&at) => Bound::DataLoading,
                 Event::Host(_) => Bound::CpuBound,

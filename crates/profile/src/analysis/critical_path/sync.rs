@@ -271,10 +271,12 @@ fn infer_streams(graph: &mut Graph<'_>, ends: &[(i64, usize)]) -> FxHashMap<usiz
     for at in 0..graph.device.len() {
         let event = *graph.device_event(at);
         let Some(call) = graph.rank.host.get(graph.launch[at] as usize) else { continue };
-        let earliest = call.ts.max(event.ts - LONGEST_WAKE_NS);
+        let earliest = call.ts.max(event.ts.saturating_sub(LONGEST_WAKE_NS));
         let before =
             at.checked_sub(1).map(|before| graph.device_event(before)).filter(|before| before.track == event.track);
-        if event.ts - call.end() <= LONGEST_LAUNCH_NS || before.is_some_and(|before| before.end() >= earliest) {
+        if event.ts.saturating_sub(call.end()) <= LONGEST_LAUNCH_NS
+            || before.is_some_and(|before| before.end() >= earliest)
+        {
             continue;
         }
         let after = ends.partition_point(|end| end.0 <= event.ts);

@@ -192,12 +192,43 @@ fn an_annotation_selects_what_starts_in_it_and_what_that_launches() {
     assert_eq!((second.from_ns, second.to_ns), (1010, 1970));
     let (_, whole) = path_of(&synthetic, &Window::Whole);
     let lengths: Vec<_> = whole.steps.iter().map(|step| (step.name.as_str(), step.length_ns)).collect();
-    // Nothing waits for the kernels of the first two steps, so the path follows the thread to the last launch.
-    assert_eq!(lengths, [("ProfilerStep#7", 100), ("ProfilerStep#8", 101), ("ProfilerStep#9", 890)]);
+    // No wait is on record, so the path follows the stream, on which each kernel depends on the one before.
+    assert_eq!(lengths, [("ProfilerStep#7", 890), ("ProfilerStep#8", 830), ("ProfilerStep#9", 830)]);
+    assert_eq!((whole.length_ns, whole.launches), (60 + 3 * 900, 3));
     let (run, profile, _dir) = synthetic.load();
     let none = |window| critical_path(&run, &profile, 0, &window, 5).unwrap().is_none();
     assert!(none(Window::Annotation("ProfilerStep", 3)) && none(Window::Annotation("epoch", 0)));
     assert!(critical_path(&run, &profile, 1, &Window::Whole, 5).unwrap().is_none());
+}
+
+#[test]
+fn only_recorded_waits_set_the_device_apart_from_its_own_order() {
+    let run = |records: bool| {
+        let mut synthetic = Synthetic::new();
+        synthetic
+            .rank(0, &[1], &[7])
+            .push_all([call("cudaLaunchKernel", 1, 0, 10, 1), call("cudaLaunchKernel", 1, 2000, 10, 2)])
+            .push_all([kernel("first", 7, 20, 1000, 1), kernel("second", 7, 2020, 500, 2)]);
+        if records {
+            synthetic.push(&device("sync", "Stream Sync", 7, 5000, 1, 9));
+        }
+        let (run, path) = path_of(&synthetic, &Window::Whole);
+        assert_eq!((path.launches, path.sync_from == SyncFrom::Records), (2, records));
+        parts(&run, &path).into_iter().map(|part| (part.0, part.1.to_owned(), part.2)).collect::<Vec<_>>()
+    };
+    let part = |edge, name: &str, ns| (edge, name.to_owned(), ns);
+    let first = [part(Edge::Launch, "first", 20), part(Edge::Operator, "first", 1000)];
+    assert_eq!(run(true), first);
+    assert_eq!(run(false), [&first[..], &[part(Edge::Operator, "second", 500)]].concat());
+}
+
+#[test]
+fn a_path_without_any_launch_on_record_says_so() {
+    let mut synthetic = Synthetic::new();
+    synthetic.rank(0, &[1], &[7]).push(&operator("op", 1, 0, 500));
+    synthetic.push(&DeviceRow { correlation: None, ..kernel("gemm", 7, 100, 300, 0) });
+    let (_, path) = path_of(&synthetic, &Window::Whole);
+    assert_eq!((path.launches, path.length_ns), (0, 500));
 }
 
 #[test]

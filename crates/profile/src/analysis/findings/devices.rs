@@ -21,12 +21,45 @@ const LEAST_PRECISION: f64 = 0.10;
 /// A full queue shorter than this is a burst.
 const LEAST_QUEUE: f64 = 0.05;
 
-/// Models with tensor (matrix) cores: parts of their names.
-const WITH_TENSOR_CORES: &[&str] = &[
-    "V100", "T4", "A100", "A10", "A30", "A40", "A6000", "H100", "H200", "H800", "H20", "GH200", "B100", "B200",
-    "GB200", "B300", "L4", "L40", "RTX", "TITAN V", "MI100", "MI200", "MI210", "MI250", "MI300", "MI325", "MI350",
-    "MI355", "PG509",
+/// Models with tensor (matrix) cores by what these multiply besides FP32 and FP64, and what to do about that. The first line that
+/// names a model holds.
+const TENSOR_CORES: &[(&[&str], &str)] = &[
+    // Volta and Turing.
+    (
+        &["V100", "V100S", "TITAN V", "T4", "TITAN RTX", "RTX 2060", "RTX 2070", "RTX 2080", "Quadro RTX", "GV100"],
+        "use FP16 (autocast; these cores have no BF16 and no TF32)",
+    ),
+    // CDNA.
+    (
+        &[
+            "MI100", "MI200", "MI210", "MI250", "MI250X", "MI300", "MI300A", "MI300X", "MI308X", "MI325X", "MI325",
+            "MI350", "MI350X", "MI355", "MI355X",
+        ],
+        "use BF16 or FP16 (autocast)",
+    ),
+    // Ampere and later.
+    (
+        &[
+            "A100", "A800", "A10", "A10G", "A30", "A40", "A2000", "A4000", "A4500", "A5000", "A6000", "A16", "A2",
+            "L4", "L20", "L40", "L40S", "H100", "H200", "H800", "H20", "GH200", "B100", "B200", "GB200", "B300",
+            "GB300", "RTX", "PG509",
+        ],
+        "use BF16 or FP16 (autocast), or allow TF32",
+    ),
 ];
+
+/// What to do to use the tensor cores of this model; none if it has none that are known.
+fn tensor_cores(model: &str) -> Option<&'static str> {
+    // `A100` is in `NVIDIA A100-SXM4-80GB`, and `T4` is not in `T400`.
+    let holds = |name: &str| {
+        model.match_indices(name).any(|(at, _)| {
+            let before = model[..at].chars().next_back();
+            let after = model[at + name.len()..].chars().next();
+            !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+        })
+    };
+    TENSOR_CORES.iter().find(|(models, _)| models.iter().any(|name| holds(name))).map(|line| line.1)
+}
 
 /// Findings about the work of devices.
 pub(super) fn find(facts: &Facts<'_>) -> Vec<Finding> {
@@ -161,7 +194,7 @@ fn dominant(facts: &Facts<'_>) -> Option<Finding> {
         format!(
             "One kernel, {name}, takes {} on {} ({} of {}): start there, with a fused, better tuned or lower-precision version.",
             facts.amount(worst, count),
-            facts.who(worst, count).replacen("Rank", "rank", 1),
+            facts.who(worst, count).replacen("Rank", "rank", 1).replacen("Both", "both", 1).replacen("All", "all", 1),
             counted(runs, "run", "runs"),
             time(mean),
         )
@@ -181,7 +214,7 @@ fn is_slow_matrix_kernel(name: &str) -> bool {
 fn precision(facts: &Facts<'_>) -> Option<Finding> {
     let capable = |rank: i64| {
         let mut models = facts.run.devices.iter().filter(|device| device.rank == rank);
-        models.find(|device| WITH_TENSOR_CORES.iter().any(|model| device.name.contains(model)))
+        models.find_map(|device| Some((device.name.as_str(), tensor_cores(&device.name)?)))
     };
     let hits = by_rank(facts, |rank| {
         let number = rank.events.info.rank;
@@ -201,13 +234,12 @@ fn precision(facts: &Facts<'_>) -> Option<Finding> {
         (ns.min(of.temporal.span_ns), link)
     });
     facts.finding("low_tensor_core_use", LEAST_PRECISION, hits, |worst, count| {
+        let (model, advice) = capable(worst.rank).unwrap_or_default();
         format!(
-            "{} {} {} on matrix products and convolutions in FP32 without tensor cores, which a {} has: use FP16 or BF16 (autocast), or allow TF32, \
-             whichever it supports.",
+            "{} {} {} on matrix products and convolutions in FP32 without tensor cores, which a {model} has: {advice}.",
             facts.who(worst, count),
             verb(count, "spends", "spend"),
             facts.amount(worst, count),
-            capable(worst.rank).map_or("GPU", |device| &device.name),
         )
     })
 }
@@ -244,6 +276,35 @@ mod tests {
         assert_eq!(subtract(&of, &[(0, 100)]), []);
         let without = [(-5, 2), (4, 6), (8, 25), (42, 43), (44, 44), (50, 60)];
         assert_eq!(subtract(&of, &without), [(2, 4), (6, 8), (25, 30), (40, 42), (43, 44), (44, 50), (60, 70)]);
+    }
+
+    #[test]
+    fn advice_on_precision_fits_the_model() {
+        for model in
+            ["Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA GeForce RTX 2080 Ti", "Quadro RTX 6000", "NVIDIA TITAN V"]
+        {
+            let advice = tensor_cores(model).unwrap();
+            assert!(
+                advice.starts_with("use FP16 (autocast; these cores have no BF16 and no TF32"),
+                "{model}: {advice}"
+            );
+        }
+        for model in
+            ["NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA A10G", "NVIDIA GeForce RTX 3090", "PG509-210"]
+        {
+            let advice = tensor_cores(model).unwrap();
+            assert!(["FP16", "BF16", "TF32"].iter().all(|word| advice.contains(word)), "{model}: {advice}");
+        }
+        for model in ["AMD Instinct MI250X", "AMD Instinct MI300X"] {
+            let advice = tensor_cores(model).unwrap();
+            assert!(
+                advice.contains("FP16") && advice.contains("BF16") && !advice.contains("TF32"),
+                "{model}: {advice}"
+            );
+        }
+        for model in ["Tesla P100-PCIE-16GB", "NVIDIA T400", "AMD GPU", "cpu/x86_64", ""] {
+            assert_eq!(tensor_cores(model), None, "{model}");
+        }
     }
 
     #[test]

@@ -18,12 +18,16 @@ use trace::{Error, Profile};
 
 use super::Analyses;
 use super::critical_path::{Bound, CriticalPath};
-use super::work::Rank;
+use super::work::{Rank, is_bounded, trusted};
 use crate::Run;
 use words::{capital, percent, time};
 
 /// More sentences than this are not read.
 pub const MOST: usize = 7;
+/// An average over steps says nothing of each of them where one place alone takes this many times as much.
+const MOST_OF_MEAN: f64 = 1.5;
+/// Times that differ by less than this share of the longer one are taken for the same time.
+const SAME_TIME: f64 = 0.2;
 
 /// A sentence on what takes time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -85,8 +89,37 @@ struct Facts<'a> {
     /// Ranks with such devices, and the sum of their spans, ns.
     ranks: usize,
     ranks_span_ns: i64,
-    /// How many steps each rank has, and the time they take, ns.
-    steps: FxHashMap<i64, (u64, i64)>,
+    /// The steps of each rank.
+    steps: FxHashMap<i64, StepTimes>,
+}
+
+/// The steps of a rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct StepTimes {
+    /// The time they all take, ns.
+    all_ns: i64,
+    /// The mean duration of those that are whole, ns.
+    mean_ns: f64,
+}
+
+impl StepTimes {
+    /// A step shorter than this share of the median is no step of the same kind: one that was begun only.
+    const LEAST: f64 = 0.1;
+    /// A step that ends with the record, and is shorter than this share of the median, was cut off there.
+    const LEAST_LAST: f64 = 0.9;
+
+    /// Of these steps; `last` is the end of the rank's record. None without any.
+    fn of(steps: &super::Steps, last: i64) -> Option<Self> {
+        let median = steps.durations.median_ns;
+        let is_whole = |step: &&super::Step| {
+            let cut = step.ts.saturating_add(step.dur) >= last && (step.dur as f64) < Self::LEAST_LAST * median;
+            !cut && step.dur as f64 >= Self::LEAST * median
+        };
+        let whole: Vec<&super::Step> = steps.instances.iter().filter(is_whole).collect();
+        let whole_ns: i128 = whole.iter().map(|step| i128::from(step.dur)).sum();
+        let mean_ns = whole_ns as f64 / whole.len() as f64;
+        (!whole.is_empty()).then_some(Self { all_ns: steps.durations.sum_ns, mean_ns })
+    }
 }
 
 /// What takes time that need not be taken: at most [`MOST`] sentences, the most time at stake first. `run` needs the host's slices;
@@ -105,7 +138,10 @@ pub fn findings(
     let steps = |rank: &super::RankAnalyses| {
         let steps = rank.steps.iter().filter(|steps| steps.on == "host" && steps.name.to_lowercase().ends_with("step"));
         let most = steps.max_by_key(|steps| steps.durations.sum_ns)?;
-        Some((rank.rank, (most.durations.count, most.durations.sum_ns)))
+        let events = &run.ranks.iter().find(|events| events.info.rank == rank.rank)?.host;
+        let ends = events.iter().filter(|event| trusted(event.flag) && is_bounded(event.ts, event.dur));
+        let last = ends.map(|event| event.end()).max()?;
+        Some((rank.rank, StepTimes::of(most, last)?))
     };
     let facts = Facts {
         run,
@@ -113,19 +149,33 @@ pub fn findings(
         critical,
         works: &works,
         devices: devices().count(),
-        devices_span_ns: devices().map(|device| device.temporal.span_ns).sum(),
+        devices_span_ns: sum(devices().map(|device| device.temporal.span_ns)),
         ranks: spans().count(),
-        ranks_span_ns: spans().sum(),
+        ranks_span_ns: sum(spans()),
         steps: analyses.ranks.iter().filter_map(steps).collect(),
     };
     let mut found = idle::find(&facts);
     found.extend(devices::find(&facts));
     found.extend(ranks::find(&facts));
     found.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.rule.cmp(b.rule)));
+    tell_overlap(&mut found);
     let mut sentences: Vec<Finding> = ranks::unreliable(&facts, profile)?.into_iter().collect();
     sentences.extend(found);
     sentences.truncate(MOST);
     Ok(sentences)
+}
+
+/// Ranks that come late make others wait in communication that nothing hides: where that is most of it, the second of the two
+/// sentences says that it is no more time.
+fn tell_overlap(found: &mut [Finding]) {
+    let place = |rule: &str| found.iter().position(|finding| finding.rule == rule);
+    let (Some(late), Some(exposed)) = (place("stragglers"), place("exposed_communication")) else { return };
+    let (one, other) = (found[late].ns, found[exposed].ns);
+    if one.abs_diff(other) as f64 > SAME_TIME * one.max(other) as f64 {
+        return;
+    }
+    let above = if late > exposed { "the communication above" } else { "the waiting above" };
+    found[late.max(exposed)].text.push_str(&format!(" This is part of {above}, not more time."));
 }
 
 impl Facts<'_> {
@@ -142,7 +192,7 @@ impl Facts<'_> {
         hits.sort_by(|a, b| b.share().total_cmp(&a.share()).then_with(|| (a.rank, a.device).cmp(&(b.rank, b.device))));
         let worst = hits.first()?;
         let whole = if worst.device.is_some() { self.devices_span_ns } else { self.ranks_span_ns };
-        let ns = hits.iter().map(|hit| hit.ns).sum();
+        let ns = sum(hits.iter().map(|hit| hit.ns));
         let mut ranks: Vec<i64> = hits.iter().map(|hit| hit.rank).collect();
         let mut seen = rustc_hash::FxHashSet::default();
         ranks.retain(|rank| seen.insert(*rank));
@@ -150,7 +200,7 @@ impl Facts<'_> {
             rule,
             text: text(worst, hits.len()),
             ns,
-            share: if whole > 0 { ns as f64 / whole as f64 } else { 0.0 },
+            share: if whole > 0 { (ns as f64 / whole as f64).min(1.0) } else { 0.0 },
             ranks,
             devices: hits.iter().filter_map(|hit| Some((hit.rank, hit.device?))).collect(),
             link: worst.link,
@@ -186,28 +236,45 @@ impl Facts<'_> {
         if models.all(|device| is_gpu(&device.name)) && !other { "GPU" } else { "device" }
     }
 
-    /// How much, of the worst of so many: `18 % of each step (13.7 ms)`, or `up to 18 % of the time (84.2 ms of 465 ms)` where
-    /// steps do not cover the time.
+    /// How much, of the worst of so many: `18 % of each step (13.7 ms on average)`; or `up to 18 % of the time (84.2 ms of 465 ms)`
+    /// where steps do not cover the time, or where a single place takes far longer than the average of a step: then it is
+    /// not in each.
     fn amount(&self, worst: &Hit, count: usize) -> String {
         let up_to = if count > 1 { "up to " } else { "" };
-        match self.steps.get(&worst.rank) {
-            Some(&(steps, steps_ns)) if (0.7..1.3).contains(&(steps_ns as f64 / worst.span_ns as f64)) => {
-                let share = percent(worst.ns as f64 / steps_ns as f64);
-                format!("{up_to}{share} of each step ({})", time(worst.ns / steps.max(1) as i64))
+        let longest = worst.link.map_or(0, |link| link.to_ns.saturating_sub(link.from_ns));
+        let each = self.steps.get(&worst.rank).and_then(|steps| {
+            let share = worst.ns as f64 / steps.all_ns as f64;
+            let mean = share * steps.mean_ns;
+            let covered = (0.7..1.3).contains(&(steps.all_ns as f64 / worst.span_ns as f64));
+            (covered && share <= 1.0 && longest as f64 <= MOST_OF_MEAN * mean).then_some((share, mean))
+        });
+        match each {
+            Some((share, mean)) => {
+                format!("{up_to}{} of each step ({} on average)", percent(share), time(mean.round() as i64))
             }
-            _ => {
+            None => {
                 let share = percent(worst.share());
                 format!("{up_to}{share} of the time ({} of {})", time(worst.ns), time(worst.span_ns))
             }
         }
     }
 
-    /// The share of the critical path of this rank that the host bounds, where that is known.
+    /// The share of the critical path of this rank that the host bounds, where that is known: not without launches on record, nor
+    /// where the devices are busy for longer than the path, which then misses what they wait for.
     fn host_bound(&self, rank: i64) -> Option<f64> {
         let path = self.critical.iter().find(|path| path.rank == rank)?;
+        let of = self.analyses.ranks.iter().find(|of| of.rank == rank)?;
+        if path.launches == 0 || path.length_ns < of.temporal.busy_ns {
+            return None;
+        }
         let host = path.bounds.iter().filter(|part| matches!(part.bound, Bound::CpuBound | Bound::LaunchOverhead));
         Some(host.map(|part| part.share).sum())
     }
+}
+
+/// The sum; of times that no clock has, the largest number.
+fn sum(times: impl Iterator<Item = i64>) -> i64 {
+    times.fold(0, i64::saturating_add)
 }
 
 /// Picks the form of a verb: for one, for several.

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 use trace::schema::Table;
 use trace::{Error, NO_INT, Profile};
 
-use super::{Facts, Finding, Hit, Link, percent, time, verb};
+use super::{Facts, Finding, Hit, Link, percent, sum, time, verb};
 
 /// Ranks that wait less than this for each other are in step.
 const LEAST_WAIT: f64 = 0.03;
@@ -59,15 +59,17 @@ fn stragglers(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 fn imbalance(facts: &Facts<'_>) -> Option<Finding> {
-    let devices: Vec<_> =
-        facts.analyses.ranks.iter().flat_map(|of| of.devices.iter().map(|device| (of.rank, device))).collect();
+    let all = facts.analyses.ranks.iter().flat_map(|of| of.devices.iter().map(|device| (of.rank, device)));
+    let devices: Vec<_> = all.filter(|(_, device)| device.temporal.span_ns > 0).collect();
+    // A device that hardly worked has a short span of its own; what it could have done, the longest tells.
+    let span_ns = devices.iter().map(|(_, device)| device.temporal.span_ns).max()?;
     let most = devices.iter().max_by_key(|(_, device)| device.temporal.compute_ns)?;
     let of_most = (most.0, most.1.device, most.1.temporal.compute_ns);
     let hits = devices.iter().map(|&(rank, device)| Hit {
         rank,
         device: Some(device.device),
         ns: of_most.2 - device.temporal.compute_ns,
-        span_ns: device.temporal.span_ns,
+        span_ns,
         link: None,
     });
     let hits: Vec<Hit> = hits.collect();
@@ -85,14 +87,19 @@ fn imbalance(facts: &Facts<'_>) -> Option<Finding> {
             format!("{noun} {}", of_most.1)
         };
         format!(
-            "Work is uneven: {} {} {} less than {busiest}, which computes for {}: spread layers, experts, tables or tokens more evenly.",
+            "Work is uneven: {} {} {}{} ({} of the longest span, {}) less than {busiest}, which computes for {}: spread layers, experts, \
+             tables or tokens more evenly.",
             facts.who(worst, count).replacen("All", "all", 1).replacen("Both", "both", 1),
             verb(count, "computes", "compute"),
-            facts.amount(worst, count),
+            if count > 1 { "up to " } else { "" },
+            time(worst.ns),
+            percent(worst.share()),
+            time(span_ns),
             time(of_most.2),
         )
     })?;
     finding.link = track(of_most.0, of_most.1);
+    finding.share = finding.ns as f64 / (span_ns as f64 * devices.len() as f64);
     Some(finding)
 }
 
@@ -105,7 +112,7 @@ fn outliers(facts: &Facts<'_>) -> Option<Finding> {
             let long: Vec<_> = steps.instances.iter().filter(|step| step.dur as f64 > OUTLIER * median).collect();
             let lost = |dur: i64| dur.saturating_sub(median as i64);
             let Some(longest) = long.iter().max_by_key(|step| step.dur) else { continue };
-            let ns = long.iter().map(|step| lost(step.dur)).sum();
+            let ns = sum(long.iter().map(|step| lost(step.dur)));
             let link =
                 Link { track: longest.track, from_ns: longest.ts, to_ns: longest.ts.saturating_add(longest.dur) };
             let hit = Hit { rank: of.rank, device: None, ns, span_ns: steps.durations.sum_ns, link: Some(link) };

@@ -217,7 +217,9 @@ fn late_ranks_and_uneven_devices() {
     assert!(late.text.contains("Rank 1 comes last"), "{}", late.text);
     let uneven = of("imbalance");
     assert_eq!((uneven.ns, uneven.devices.as_slice()), (8 * 3_000_000, [(0, 0)].as_slice()));
-    assert!(uneven.text.contains("GPU 0 of rank 0 computes"), "{}", uneven.text);
+    let sentence = "GPU 0 of rank 0 computes 24.0 ms (30 % of the longest span, 80.0 ms) less than GPU 0 of rank 1, which computes for 72.0 ms:";
+    assert!(uneven.text.contains(sentence), "{}", uneven.text);
+    assert_eq!(uneven.share, 0.15);
     assert!(of("exposed_communication").text.contains("Both ranks (most: rank 0) spend up to 40 %"), "{found:#?}");
 }
 
@@ -250,4 +252,154 @@ fn a_warning_comes_before_all_else() {
     let found = findings(&run, &profile, &analyses, &[]).unwrap();
     assert_eq!(found[0].rule, "unreliable_input");
     assert!(found[0].text.contains("10 % of device events (8)"), "{}", found[0].text);
+}
+
+#[test]
+fn a_device_that_hardly_works_is_measured_by_the_span_of_the_busiest() {
+    let mut synthetic = Synthetic::new();
+    for (rank, dur) in [(0, 10), (1, 400_000_000)] {
+        synthetic.rank(rank, &[], &[]).track(rank, 10 * rank + 7, "stream", Some(7));
+        for number in 0..12 {
+            let row =
+                kernel(["a<bf16>", "b<bf16>", "c<bf16>", "d<bf16>"][number as usize % 4], 7, number * dur, dur, number);
+            synthetic.push(&DeviceRow { rank, track: 10 * rank + 7, ..row });
+        }
+    }
+    let finding = only(&synthetic);
+    assert_eq!((finding.rule, finding.devices.as_slice()), ("imbalance", [(0, 0)].as_slice()));
+    assert!(finding.text.contains("computes 4.8 s (100 % of the longest span, 4.8 s) less"), "{}", finding.text);
+    assert!((0.49..0.51).contains(&finding.share), "{}", finding.share);
+}
+
+#[test]
+fn a_step_that_is_cut_off_is_no_step() {
+    let steps = |durations: &[i64]| {
+        let mut synthetic = Synthetic::new();
+        synthetic.rank(0, &[1], &[7]).push(&kernel("a", 7, 0, 10, 1));
+        let mut at = 0;
+        for (number, &dur) in durations.iter().enumerate() {
+            let name = format!("ProfilerStep#{number}");
+            synthetic.push(&host("annotation", &name, 1, at, dur));
+            at += dur;
+        }
+        let (run, profile, _dir) = synthetic.load();
+        let analyses = analyse(&run, &profile, &Options::default()).unwrap();
+        StepTimes::of(&analyses.ranks[0].steps[0], at)
+    };
+    let whole = |all_ns, mean_ns| Some(StepTimes { all_ns, mean_ns });
+    assert_eq!(steps(&[100, 104, 102]), whole(306, 102.0));
+    // The last was cut by the end of the record, those of a tenth were begun only.
+    assert_eq!(steps(&[100, 104, 50]), whole(254, 102.0));
+    assert_eq!(steps(&[100, 104, 9, 102]), whole(315, 102.0));
+    // A short one between others is one.
+    assert_eq!(steps(&[100, 50, 102]), whole(252, 84.0));
+}
+
+#[test]
+fn what_is_said_of_each_step_holds_for_each() {
+    // Steps of 10 ms, the last of them cut to 1 ms; idle for `gap` ns in the first `with` of them.
+    let text = |gap: i64, with: i64| {
+        let mut synthetic = Synthetic::new();
+        synthetic.rank(0, &[1], &[7]);
+        for step in 0..5 {
+            let at = step * 10_000_000;
+            let length = if step == 4 { 2_500_000 } else { 10_000_000 };
+            let name = format!("ProfilerStep#{step}");
+            synthetic.push(&host("annotation", &name, 1, at, length));
+            let idle = if step < with { gap } else { 0 };
+            for part in 0..length / 2_500_000 {
+                let (start, id) = (at + part * 2_500_000, step * 10 + part);
+                let late = if part == 1 { idle } else { 0 };
+                synthetic.push(&call("cudaLaunchKernel", 1, start + late - 5_000, 4_000, id));
+                let name = ["a<bf16>", "b<bf16>", "c<bf16>", "d<bf16>"][part as usize];
+                synthetic.push(&kernel(name, 7, start + late, 2_500_000 - late, id));
+            }
+        }
+        let finding = found(&synthetic).into_iter().find(|finding| finding.rule == "host_work").unwrap();
+        finding.text
+    };
+    let each = text(2_000_000, 4);
+    assert!(each.contains("19 % of each step (1.9 ms on average) in 4 gaps"), "{each}");
+    let once = text(2_400_000, 1);
+    assert!(once.contains("5.6 % of the time (2.4 ms of 42.5 ms) in 1 gap of 1 ms or more (longest 2.4 ms)"), "{once}");
+}
+
+#[test]
+fn the_second_of_two_sentences_on_the_same_time_says_so() {
+    let finding = |rule, ns| Finding {
+        rule,
+        text: "It waits.".into(),
+        ns,
+        share: 0.5,
+        ranks: vec![0],
+        devices: Vec::new(),
+        link: None,
+    };
+    let second = |one, other| {
+        let mut found = [finding("launch_bound", 500), one, other];
+        tell_overlap(&mut found);
+        assert!(found[..2].iter().all(|finding| finding.text == "It waits."));
+        found[2].text.clone()
+    };
+    let part = second(finding("exposed_communication", 100), finding("stragglers", 80));
+    assert_eq!(part, "It waits. This is part of the communication above, not more time.");
+    let part = second(finding("stragglers", 100), finding("exposed_communication", 90));
+    assert_eq!(part, "It waits. This is part of the waiting above, not more time.");
+    assert_eq!(second(finding("exposed_communication", 100), finding("stragglers", 79)), "It waits.");
+    assert_eq!(second(finding("exposed_communication", 100), finding("host_work", 100)), "It waits.");
+}
+
+#[test]
+fn a_critical_path_that_misses_the_device_names_no_one() {
+    // The device works for 400 of 1588 µs; an operator of the host is there all the time.
+    let said = |paths: fn(&mut CriticalPath)| {
+        let mut synthetic = starved(12_000, |_, _| {});
+        synthetic.push(&operator("op", 1, 0, 1_700_000));
+        let (run, profile, _dir) = synthetic.load();
+        let analyses = analyse(&run, &profile, &Options::default()).unwrap();
+        let mut path = critical_path(&run, &profile, 0, &Window::Whole, 5).unwrap().unwrap();
+        paths(&mut path);
+        findings(&run, &profile, &analyses, &[path]).unwrap()[0].text.contains("of the critical path")
+    };
+    assert!(said(|_| {}));
+    assert!(!said(|path| path.launches = 0));
+    assert!(!said(|path| path.length_ns = 100_000));
+}
+
+#[test]
+fn times_that_no_clock_has_do_not_overflow() {
+    const LONG: i64 = 1 << 59;
+    let mut synthetic = Synthetic::new();
+    for rank in 0..9 {
+        let track = |of: i64| 100 * rank + of;
+        synthetic.rank(rank, &[], &[]).track(rank, track(1), "thread", None).model(rank, "Tesla V100-SXM2-16GB");
+        for stream in [7, 8] {
+            synthetic.track(rank, track(stream), "stream", Some(stream));
+        }
+        for number in 0..24 {
+            let at = (number - 12) * (LONG / 10);
+            let name = format!("ProfilerStep#{number}");
+            synthetic.push(&HostRow { rank, ..host("annotation", &name, track(1), at, LONG) });
+            synthetic.push(&HostRow { rank, ..operator("op", track(1), at, LONG) });
+            synthetic.push(&HostRow { rank, ..call("cudaDeviceSynchronize", track(1), at, LONG, 100 + number) });
+            synthetic.push(&HostRow { rank, ..call("cudaLaunchKernel", track(1), at, LONG, number) });
+            let stream = 7 + number % 2;
+            let name =
+                ["volta_sgemm", "ncclDevKernel_AllReduce", "Memcpy HtoD (Pageable -> Device)"][number as usize % 3];
+            let row = device(if number % 3 == 2 { "memcpy" } else { "kernel" }, name, stream, at, LONG, number);
+            let row = DeviceRow { rank, track: track(stream), bytes: Some(i64::MAX), ..row };
+            synthetic.push(&DeviceRow { group: Some("0"), sequence: Some(number), ..row });
+        }
+    }
+    let (run, profile, _dir) = synthetic.load();
+    for hta_compat in [false, true] {
+        let analyses = analyse(&run, &profile, &Options { hta_compat, ..Options::default() }).unwrap();
+        let paths = run.ranks.iter().map(|of| critical_path(&run, &profile, of.info.rank, &Window::Whole, 5).unwrap());
+        let found = findings(&run, &profile, &analyses, &paths.flatten().collect::<Vec<_>>()).unwrap();
+        assert!(found.iter().all(|finding| (0.0..=1.0).contains(&finding.share)), "{found:?}");
+        let side = crate::analysis::diff::Side { run: &run, analyses: &analyses };
+        let diff = crate::analysis::diff::diff(side, side, &crate::analysis::diff::Options::default());
+        assert_eq!(diff.total.kernels.control_ns, diff.total.kernels.test_ns);
+        assert_eq!(analyses.ranks.len(), 9);
+    }
 }
