@@ -58,8 +58,13 @@ impl Yard {
     }
 
     fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(args, &[])
+    }
+
+    fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Ran {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trainyard"));
         command.arg("profile").args(args).current_dir(self.0.path()).stdin(Stdio::null());
+        command.env_remove("COLUMNS").envs(variables.iter().copied());
         let Output { status, stdout, stderr } = command.output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         let ran = Ran { code: status.code(), stdout: text(stdout), stderr: text(stderr) };
@@ -120,6 +125,10 @@ fn every_folder_of_traces_is_imported_reported_and_drawn() {
         assert!(!text.contains("NaN"), "{folder}: {text}");
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= 160, "{folder}: a line of {widest}");
+        let narrow = yard.run_with(&["report", &profile], &[("COLUMNS", "80")]).ok();
+        for line in narrow.lines().skip(1).filter(|line| !line.contains("trainyard profile slices")) {
+            assert!(line.chars().count() <= 80, "{folder}: {line}");
+        }
 
         let report = yard.run(&["report", &profile, "--json"]).object();
         assert_eq!(list(&report["ranks"]).len(), list(&imported["ranks"]).len(), "{folder}");
@@ -312,6 +321,61 @@ fn nothing_is_overwritten_or_left_half_written() {
     yard.run(&["report", "p", "--html", "p.html", "--overwrite"]).ok();
     yard.run(&["report", "p", "--html", "none/p.html"]).refused(&["none/p.html", "no folder none"]);
     yard.run(&["import", "t.json", "-o", "t.json/p"]).refused(&["t.json/p"]);
+}
+
+#[test]
+fn an_export_never_touches_the_profile() {
+    let yard = Yard::new();
+    fs::write(yard.path("t.json"), r#"[{"ph": "X", "name": "op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]"#).unwrap();
+    yard.run(&["import", "t.json", "-o", "p"]).ok();
+    std::os::unix::fs::symlink("p", yard.path("link")).unwrap();
+    let before = fs::read(yard.path("p/manifest.json")).unwrap();
+    for (format, out) in [
+        ("parquet", "p"),
+        ("csv", "p/host"),
+        ("csv", "p/new/deeper"),
+        ("chrome", "p/manifest.json"),
+        ("perfetto", "./p/../p/t"),
+        ("perfetto", "link/t"),
+    ] {
+        let args = ["export", "p", "--format", format, "-o", out, "--overwrite"];
+        yard.run(&args).refused(&[out, "in the profile itself"]);
+    }
+    assert_eq!(fs::read(yard.path("p/manifest.json")).unwrap(), before);
+    assert!(!yard.path("p/new").exists() && !yard.path("p/t").exists());
+    yard.run(&["export", "p", "--format", "chrome", "-o", "p.json"]).ok();
+    yard.run(&["export", "p", "--format", "csv", "-o", "new/csv"]).ok();
+}
+
+#[test]
+fn a_finding_names_a_command_that_runs() {
+    if traces().is_none() {
+        return;
+    }
+    let yard = Yard::new();
+    yard.import("a100-control", "it's a profile");
+    let text = yard.run(&["report", "it's a profile"]).ok();
+    let command = text.lines().map(str::trim).find(|line| line.starts_with("trainyard profile slices")).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_trainyard"));
+    let ran = Command::new("sh")
+        .args(["-c", &format!("{}{}", program.display(), command.strip_prefix("trainyard").unwrap())])
+        .current_dir(yard.0.path())
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
+    assert!(String::from_utf8(ran.stdout).unwrap().contains("slices in"));
+    let page = yard.run(&["report", "it's a profile", "--html", "page.html"]);
+    assert!(page.ok().contains("page.html"));
+    let page = fs::read_to_string(yard.path("page.html")).unwrap();
+    assert!(page.contains("trainyard profile slices &#39;it&#39;\\&#39;&#39;s a profile&#39; --track"));
+
+    // No two kernels of a table read the same.
+    let by_time = text.split("Kernels by time").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names: Vec<&str> = by_time.lines().skip(2).map(|line| line.trim().split("  ").next().unwrap()).collect();
+    let mut different = names.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert!(names.len() == 16 && different.len() == 16, "{by_time}");
 }
 
 #[test]

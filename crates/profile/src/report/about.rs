@@ -107,6 +107,18 @@ pub struct AboutRank {
     pub resolution_ns: i64,
 }
 
+impl AboutRank {
+    /// The models of its devices, alike ones counted: `8 × AMD GPU`.
+    pub fn models(&self) -> String {
+        let alike = self.devices.chunk_by(|a, b| a == b);
+        let words = alike.map(|models| match models.len() {
+            1 => models[0].clone(),
+            devices => format!("{devices} × {}", models[0]),
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// What was odd in a source, or lost while recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AboutDiagnostic {

@@ -69,11 +69,9 @@ fn print(found: &Diff, args: &Args) -> io::Result<()> {
     page.line(&match &found.scope {
         Scope::CommonRanks(ranks) if ranks.len() == 1 => format!("rank {} of both", ranks[0]),
         Scope::CommonRanks(ranks) => format!("the {} ranks that both have, together and one by one", ranks.len()),
-        Scope::AllRanks { control, test } => format!(
-            "no rank in common: all ranks together, {} of the control and {} of the test",
-            list(control),
-            list(test)
-        ),
+        Scope::AllRanks { control, test } => {
+            format!("no rank in common: {} of the control and {} of the test, all together", list(control), list(test))
+        }
     })?;
     comparison(&mut page, &found.total)?;
     for rank in &found.ranks {
@@ -84,8 +82,12 @@ fn print(found: &Diff, args: &Args) -> io::Result<()> {
 }
 
 fn list(ranks: &[i64]) -> String {
-    let ranks: Vec<String> = ranks.iter().map(i64::to_string).collect();
-    if ranks.is_empty() { "none".into() } else { ranks.join(", ") }
+    let numbers: Vec<String> = ranks.iter().map(i64::to_string).collect();
+    match numbers.as_slice() {
+        [] => "none".into(),
+        [only] => format!("rank {only}"),
+        several => format!("ranks {}", several.join(", ")),
+    }
 }
 
 fn comparison(page: &mut Page<impl Write>, of: &Comparison) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! `trainyard profile export`
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,6 +11,7 @@ use profile::report::units::{bytes, count};
 
 use super::{STDOUT, open};
 use crate::commands::print_json;
+use crate::exit::Refused;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -51,6 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Format::Parquet => export::Format::Parquet,
         Format::Csv => export::Format::Csv,
     };
+    refuse_inside(profile.path(), &args.out)?;
     let summary = export::export(&profile, format, &args.out, args.overwrite)?;
     if args.json {
         print_json(&summary)?;
@@ -62,4 +64,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "{} events", count(summary.events)).context(STDOUT)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A profile is not written over, nor made to hold what is no part of it.
+fn refuse_inside(profile: &Path, out: &Path) -> anyhow::Result<()> {
+    let whole = |path: &Path| path.canonicalize().with_context(|| format!("cannot resolve {}", path.display()));
+    let profile = whole(profile)?;
+    // What is not there yet will be in the nearest folder that is.
+    let there = out.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let there = if there.as_os_str().is_empty() { Path::new(".") } else { there };
+    if whole(there)?.starts_with(&profile) {
+        let message =
+            format!("cannot export to {}: that is in the profile itself; name a place outside it", out.display());
+        return Err(Refused(message).into());
+    }
+    Ok(())
 }

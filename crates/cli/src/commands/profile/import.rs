@@ -77,25 +77,22 @@ fn print(summary: &Summary) -> std::io::Result<()> {
     page.line("")?;
     page.paragraph("rows      ", &rows.join(", "))?;
     let (disk, unpacked) = (sum(summary, |source| source.file_bytes), sum(summary, |source| source.bytes));
-    let against = match disk == unpacked {
-        true => compared(summary.bytes, disk, "its source"),
-        false => format!(
-            "{}, {}",
-            compared(summary.bytes, disk, "its source"),
-            compared(summary.bytes, unpacked, "that unpacked")
-        ),
-    };
-    page.line(&format!("profile   {} ({}, {against})", summary.profile.display(), bytes(summary.bytes as f64)))?;
+    let mut size = vec![bytes(summary.bytes as f64)];
+    size.extend(compared(summary.bytes, disk, "its source"));
+    if disk != unpacked {
+        size.extend(compared(summary.bytes, unpacked, "its source unpacked"));
+    }
+    page.line(&format!("profile   {} ({})", summary.profile.display(), size.join(", ")))?;
     print_diagnostics(&mut page, &summary.diagnostics)?;
     page.flush()
 }
 
-/// `8.1× smaller than its source`.
-fn compared(bytes: u64, other: u64, what: &str) -> String {
-    match (bytes.max(1) as f64, other.max(1) as f64) {
-        (ours, theirs) if ours <= theirs => format!("{}× smaller than {what}", fixed(theirs / ours, 1)),
-        (ours, theirs) => format!("{}× the size of {what}", fixed(ours / theirs, 1)),
-    }
+/// `8.1× smaller than its source`; nothing where both are about as large.
+fn compared(bytes: u64, other: u64, what: &str) -> Option<String> {
+    let (ours, theirs) = (bytes.max(1) as f64, other.max(1) as f64);
+    let (ratio, words) = if ours <= theirs { (theirs / ours, "smaller than") } else { (ours / theirs, "the size of") };
+    let ratio = fixed(ratio, 1);
+    (ratio != "1.0").then(|| format!("{ratio}× {words} {what}"))
 }
 
 fn sum(summary: &Summary, of: impl Fn(&profile::import::SourceLine) -> u64) -> u64 {

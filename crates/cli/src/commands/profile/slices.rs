@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (Some(from), Some(to)) => (from, to),
         (from, to) => {
             let known = timeline.extent(track)?.ok_or_else(|| Refused(format!("track {track} has no slices")))?;
-            (from.unwrap_or(known.0), to.unwrap_or(known.1.max(known.0 + 1)))
+            (from.unwrap_or(known.0), to.unwrap_or(known.1.max(known.0.saturating_add(1))))
         }
     };
     let view = timeline.slices(track, from, to, args.px)?;
@@ -92,7 +92,7 @@ fn print_view(view: &Viewport) -> std::io::Result<()> {
         view.rank,
         view.from_ns,
         view.to_ns,
-        time((view.to_ns - view.from_ns) as f64),
+        time(view.to_ns.saturating_sub(view.from_ns) as f64),
         count(view.slices.unsigned_abs()),
         count(shown as u64),
         time(view.pixel_ns as f64),

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use profile::report::units::{printable, shorten};
+use profile::report::units::{printable, shorten_all};
 
 /// What a file or a pipe gets.
 const DEFAULT_WIDTH: usize = 120;
@@ -23,7 +23,9 @@ pub struct Page<W> {
 impl Page<io::StdoutLock<'static>> {
     pub fn stdout() -> Self {
         let terminal = io::stdout().is_terminal();
-        let width = terminal.then(terminal_width).flatten().unwrap_or(DEFAULT_WIDTH).clamp(NARROWEST, WIDEST);
+        let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let width = stated.or_else(|| terminal.then(terminal_width).flatten()).unwrap_or(DEFAULT_WIDTH);
+        let width = width.clamp(NARROWEST, WIDEST);
         Self { out: io::stdout().lock(), width, bold: terminal && std::env::var_os("NO_COLOR").is_none() }
     }
 }
@@ -136,6 +138,15 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Without the column of this head.
+    pub fn without(mut self, head: &str) -> Self {
+        if let Some(at) = self.heads.iter().position(|other| other.text == head) {
+            self.heads.remove(at);
+            self.rows.iter_mut().for_each(|row| _ = row.remove(at));
+        }
+        self
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -153,19 +164,28 @@ impl Table {
 
     fn print(&self, out: &mut impl Write, width: usize) -> io::Result<()> {
         let (shown, widths) = self.fit(width);
-        let line = |cell: &dyn Fn(usize) -> String| {
+        // Each column from its head down, names cut so that different ones stay so.
+        let column = |(&at, &width): (&usize, &usize)| {
+            let cells: Vec<&str> = self.rows.iter().map(|row| row[at].as_str()).collect();
+            let head = std::iter::once(self.heads[at].text.clone());
+            match self.heads[at].align {
+                Align::Name => head.chain(shorten_all(&cells, width)).collect::<Vec<_>>(),
+                _ => head.chain(cells.into_iter().map(str::to_owned)).collect(),
+            }
+        };
+        let columns: Vec<Vec<String>> = shown.iter().zip(&widths).map(column).collect();
+        for row in 0..=self.rows.len() {
             let mut line = String::new();
-            for (&at, &width) in shown.iter().zip(&widths) {
+            for ((at, width), column) in shown.iter().zip(&widths).zip(&columns) {
                 line.push_str(GAP);
-                match self.heads[at].align {
-                    Align::Right => line.push_str(&format!("{:>width$}", cell(at))),
-                    _ => line.push_str(&format!("{:<width$}", shorten(&cell(at), width))),
+                match self.heads[*at].align {
+                    Align::Right => line.push_str(&format!("{:>width$}", column[row])),
+                    _ => line.push_str(&format!("{:<width$}", column[row])),
                 }
             }
-            line
-        };
-        writeln!(out, "{}", line(&|at| self.heads[at].text.clone()).trim_end())?;
-        self.rows.iter().try_for_each(|row| writeln!(out, "{}", line(&|at| row[at].clone()).trim_end()))
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
     }
 
     /// The columns to show, and their widths.
@@ -200,6 +220,8 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use profile::report::units::shorten;
+
     use super::*;
 
     fn printed(table: &Table, width: usize) -> Vec<String> {

@@ -237,13 +237,13 @@ fn memory(report: &Report) -> Option<Panel> {
         return None;
     }
     directions.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let whole = directions.iter().map(|(_, ns)| *ns).sum();
+    let whole = directions.iter().map(|(_, ns)| *ns).fold(0, i64::saturating_add);
     let part =
         |(at, (name, ns)): (usize, &(&str, i64))| svg::part(*name, *ns, whole, svg::COLOURS[at % svg::COLOURS.len()]);
     let slices: Vec<Slice> = directions.iter().enumerate().map(part).collect();
     Some(Panel {
         id: "memory",
-        title: "GPU memory operations",
+        title: if report.has_gpus() { "GPU memory operations" } else { "Device memory operations" },
         note: "Copies and fills by direction; GB/s over their own time.".into(),
         width: Width::Whole,
         body: svg::ring("Memory operations", "", &slices) + &table.html(),
@@ -417,7 +417,7 @@ fn ranks(report: &Report) -> Panel {
             Cell::count(rank.matched_collectives.unsigned_abs()),
             Cell::text(rank.matched_by.clone().unwrap_or_default()),
             Cell::time(rank.resolution_ns as f64),
-            Cell::Name(rank.devices.join(", "), 70),
+            Cell::Name(rank.models(), 70),
             Cell::Name(rank.source.clone(), 70),
         ]);
     }

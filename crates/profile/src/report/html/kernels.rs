@@ -72,6 +72,9 @@ pub(super) fn kernels(report: &Report) -> Vec<Panel> {
         true => format!("<p>The {MOST_KERNELS} longest of {names}; <code>--json</code> has all.</p>"),
         false => String::new(),
     };
+    if !report.has_launches() {
+        all = all.without("launches");
+    }
     vec![
         Panel {
             id: "kernels",
@@ -84,7 +87,7 @@ pub(super) fn kernels(report: &Report) -> Vec<Panel> {
         },
         Panel {
             id: "launch-counts",
-            title: "Launch counts of kernels",
+            title: if report.has_launches() { "Launch counts of kernels" } else { "Runs of kernels" },
             note: format!("Runs of {names}{together}."),
             width: Width::Half,
             body: top_list(table, false),

@@ -1,5 +1,6 @@
 //! The dashboard as one self-contained page: no network, no fonts, charts as inline SVG, every number in a table too.
 
+mod counters;
 mod events;
 mod kernels;
 mod steps;
@@ -40,6 +41,7 @@ struct Panel {
 pub fn page(report: &Report) -> String {
     let mut panels = vec![findings(report)];
     panels.extend(time::panels(report));
+    panels.extend(counters::panel(report));
     panels.extend(events::panels(report));
     let name = escape(&units::printable(&report.profile.name));
     let mut html = format!(
@@ -107,14 +109,7 @@ fn findings(report: &Report) -> Panel {
             let panel = time::panel_of(finding.rule);
             let _ = write!(body, r##"<small><a href="#{panel}">numbers</a>"##);
             if let Some(link) = &finding.link {
-                let _ = write!(
-                    body,
-                    " · timeline: <code>trainyard profile slices {} --track {} --from {} --to {}</code>",
-                    escape(&report.profile.path),
-                    link.track,
-                    link.from_ns,
-                    link.to_ns
-                );
+                let _ = write!(body, " · timeline: <code>{}</code>", escape(&report.command(link)));
             }
             body.push_str("</small></li>");
         }

@@ -1,6 +1,6 @@
 //! The panel of steps.
 
-use super::super::{Report, units};
+use super::super::{Report, readable_bins, units};
 use super::svg::{self, Column};
 use super::table::{Cell, Table};
 use super::{Panel, Width, counted, escape};
@@ -70,7 +70,7 @@ pub(super) fn steps(report: &Report) -> Option<Panel> {
 }
 
 fn histogram(steps: &Steps, rank: i64) -> String {
-    let bins = &steps.histogram.bins;
+    let bins = readable_bins(&steps.histogram).bins;
     let column = |bin: &crate::analysis::Bin| Column {
         value: bin.count as f64,
         title: format!(

@@ -133,6 +133,23 @@ pub(super) fn area(title: &str, values: &[f64], most: f64, from: &str, to: &str,
     )
 }
 
+/// Points of a time from 0 and a value, joined; `most` is the upper end of the scale.
+pub(super) fn line(title: &str, points: &[(f64, f64)], most: f64, from: &str, to: &str, top: &str) -> String {
+    let span = points.last().map_or(0.0, |point| point.0).max(f64::MIN_POSITIVE);
+    let mut path = String::new();
+    for (at, (time, value)) in points.iter().enumerate() {
+        let y = 79.0 - (value / most.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0) * 78.0;
+        let _ = write!(path, "{}{} {}", if at == 0 { "M" } else { "L" }, number(time / span * 600.0), number(y));
+    }
+    format!(
+        r#"<figure class="area"><svg viewBox="0 0 600 80" preserveAspectRatio="none" role="img" aria-label="{title}"><title>{title}</title><path class="grid" d="M0 0.5H600M0 40H600M0 79.5H600"/><path class="line" d="{path}"/></svg><figcaption><span>{from}</span><span>{top}</span><span>{to}</span></figcaption></figure>"#,
+        title = escape(title),
+        from = escape(from),
+        to = escape(to),
+        top = escape(top),
+    )
+}
+
 /// A bar of a histogram or of a sequence: its height, and what it is.
 pub(super) struct Column {
     /// Height.
@@ -203,6 +220,7 @@ mod tests {
                 stacks("t", &[("a\"b".into(), parts(values))], 0.0),
                 stacks("t", &[("a\"b".into(), parts(values))], values.iter().sum()),
                 area("<t>", values, 0.0, "0", "1", "2"),
+                line("<t>", &values.iter().map(|value| (*value, *value)).collect::<Vec<_>>(), 0.0, "0", "1", "2"),
                 super::columns("<t>", &columns, ["c0", "c1"], "0", "1", "2"),
             ];
             for svg in all {

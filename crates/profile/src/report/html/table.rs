@@ -9,7 +9,7 @@ use crate::report::units;
 pub(super) enum Cell {
     /// A word.
     Text(String),
-    /// A name, cut in its middle to so many characters; whole in its title.
+    /// A name, cut to so many characters so that it differs from the others of its column; whole in its title.
     Name(String, usize),
     /// Prose.
     Prose(String),
@@ -64,9 +64,30 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// Without the column of this head.
+    pub(super) fn without(mut self, head: &str) -> Self {
+        if let Some(at) = self.heads.iter().position(|other| *other == head) {
+            self.heads.remove(at);
+            self.rows.iter_mut().for_each(|row| _ = row.remove(at));
+        }
+        self
+    }
+
+    /// The names of a column, as they are shown.
+    fn short_names(&self, at: usize) -> Vec<String> {
+        let names = self.rows.iter().filter_map(|row| match &row[at] {
+            Cell::Name(name, width) => Some((name.as_str(), *width)),
+            _ => None,
+        });
+        let (names, widths): (Vec<&str>, Vec<usize>) = names.unzip();
+        units::shorten_all(&names, widths.iter().copied().max().unwrap_or(0))
+    }
+
     pub(super) fn html(&self) -> String {
+        let mut names: Vec<_> = (0..self.heads.len()).map(|at| self.short_names(at).into_iter()).collect();
         let words = |at: usize| match self.rows.first().and_then(|row| row.get(at)) {
             Some(Cell::Number(..)) => "",
+            Some(Cell::Name(..)) => r#" class="t name""#,
             _ => r#" class="t""#,
         };
         let mut html = String::from(r#"<div class="scroll"><table class="sort"><thead><tr>"#);
@@ -76,7 +97,12 @@ impl Table {
         html.push_str("</tr></thead><tbody>");
         for row in &self.rows {
             html.push_str("<tr>");
-            row.iter().for_each(|cell| push(&mut html, cell));
+            for (cell, names) in row.iter().zip(&mut names) {
+                match cell {
+                    Cell::Name(name, _) => push_name(&mut html, name, &names.next().unwrap_or_default()),
+                    cell => push(&mut html, cell),
+                }
+            }
             html.push_str("</tr>");
         }
         html.push_str("</tbody></table></div>");
@@ -84,18 +110,15 @@ impl Table {
     }
 }
 
+fn push_name(html: &mut String, name: &str, short: &str) {
+    let _ = write!(html, r#"<td class="t name" title="{}">{}</td>"#, escape(name), escape(short));
+}
+
 fn push(html: &mut String, cell: &Cell) {
     let sortable = |value: f64| if value.is_finite() { value } else { -1.0 };
     let _ = match cell {
         Cell::Text(text) => write!(html, r#"<td class="t">{}</td>"#, escape(text)),
-        Cell::Name(name, width) => {
-            write!(
-                html,
-                r#"<td class="t name" title="{}">{}</td>"#,
-                escape(name),
-                escape(&units::shorten(name, *width))
-            )
-        }
+        Cell::Name(name, width) => return push_name(html, name, &units::shorten(name, *width)),
         Cell::Prose(text) => write!(html, r#"<td class="t wrap">{}</td>"#, escape(text)),
         Cell::Number(value, text) => write!(html, r#"<td data-v="{}">{}</td>"#, sortable(*value), escape(text)),
         Cell::Share(share, colour) => {

@@ -1,6 +1,8 @@
 use std::path::Path;
 
-use trace::schema::{DeviceRow, DiagnosticRow, HostRow, RankRow, Row, Table, TrackRow};
+use trace::schema::{
+    CounterRow, DevicePropertiesRow, DeviceRow, DiagnosticRow, HostRow, RankRow, Row, Table, TrackRow,
+};
 use trace::{Batch, Profile, Writer};
 
 use super::super::Report;
@@ -180,4 +182,75 @@ fn a_profile_without_events_is_a_page_too() {
     let html = page(&report(&dir.path().join("p"), |_| {}));
     check(&html);
     assert!(html.contains("No device did any work."));
+}
+
+#[test]
+fn a_recording_on_processors_speaks_of_devices_and_shows_its_counters() {
+    let recording = |dir: &Path, model: &'static str, end: i64| {
+        report(dir, |table| {
+            let kernels = [(0, 10), (20, 10)]
+                .map(|(ts, dur)| DeviceRow { correlation: None, ..device(ts, dur, "kernel", "gemm") });
+            table(Table::Device, &mut all(kernels.into()));
+            table(Table::Host, &mut all(vec![host(0, end, "span", "step")]));
+            table(Table::Tracks, &mut all(vec![track(0, "thread"), track(1, "stream")]));
+            let rank = RankRow {
+                rank: 0,
+                source: "",
+                rank_from: "recorder",
+                world_size: None,
+                host: None,
+                base_ns: 0,
+                offset_ns: 0,
+                residual_ns: None,
+                matched_collectives: 0,
+                matched_by: None,
+                wall_offset_ns: None,
+                resolution_ns: 1,
+                first_ns: Some(0),
+                last_ns: Some(end),
+            };
+            table(Table::Ranks, &mut all(vec![rank]));
+            let models = (0..8).map(|device| DevicePropertiesRow {
+                rank: 0,
+                device,
+                name: model,
+                memory_bytes: None,
+                multiprocessors: None,
+                properties: None,
+            });
+            table(Table::Devices, &mut all(models.collect()));
+            let samples = [(0, 1e6), (10, 3e6), (20, 2e6)].map(|(ts, value)| CounterRow {
+                rank: 0,
+                track: 0,
+                ts,
+                name: "process_memory",
+                series: "",
+                value,
+                unit: Some("B"),
+            });
+            table(Table::Counters, &mut all(samples.into()));
+        })
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let html = page(&recording(&dir.path().join("cpu"), "cpu/avx512", 40));
+    check(&html);
+    for text in
+        ["Device utilisation over time", "Device active time", "Runs of kernels", "8 × cpu/avx512", ">devices busy<"]
+    {
+        assert!(html.contains(text), "{text}");
+    }
+    for text in ["GPU utilisation", "GPU active", "GPU activity", "Launch", ">launches<"] {
+        assert!(!html.contains(text), "{text}");
+    }
+    assert!(html.contains("<section id=\"host-counters\"") && html.contains("3.0 MB at the top"));
+    assert!(html.contains(">1.0 MB<") && html.contains(">2.0 MB<"), "first and mean");
+
+    // Devices that worked for a small part of the time.
+    let mut of_gpus = recording(&dir.path().join("gpu"), "AMD GPU", 10_000);
+    of_gpus.profile.span_ns = Some(10_000);
+    let html = page(&of_gpus);
+    check(&html);
+    assert!(html.contains("GPU utilisation over time") && html.contains("8 × AMD GPU"));
+    assert!(html.contains("devices busy, of the 30 ns from first to last device event"));
+    assert!(html.contains("% of the whole 10.0 µs"));
 }

@@ -1,6 +1,6 @@
 //! Panels about time: utilisation, ranks, kernels, steps, kinds of work.
 
-use super::super::{Report, units};
+use super::super::{Report, span_ns, units};
 use super::svg::{self, COLOURS, Slice};
 use super::table::{Cell, Table};
 use super::{Panel, Width, counted, escape, kernels, steps};
@@ -8,6 +8,9 @@ use crate::analysis::{RankAnalyses, Series, Steps};
 
 /// Charts of one kind; further ones are in the table only.
 const MOST_CHARTS: usize = 16;
+
+/// Devices that worked for less than this share of the profile's span worked for a short time.
+const SHORT_SHARE: f64 = 0.05;
 
 /// The panel with the numbers behind a rule's finding.
 pub(super) fn panel_of(rule: &str) -> &'static str {
@@ -34,28 +37,36 @@ pub(super) fn tiles(report: &Report) -> String {
     let mean =
         |of: &dyn Fn(&RankAnalyses) -> f64| worked.iter().map(|rank| of(rank)).sum::<f64>() / worked.len() as f64;
     let percent = |share: f64| format!("{} %", units::percent(share));
-    let mut tiles: Vec<(String, &str)> = Vec::new();
+    let mut tiles: Vec<(String, String)> = Vec::new();
+    // Where devices worked for a small part of the time, the tiles say of what they are shares.
+    let longest = worked.iter().map(|rank| rank.temporal.span_ns).max().unwrap_or(0);
+    let of = match report.profile.span_ns {
+        Some(span) if (longest as f64) < SHORT_SHARE * span as f64 => {
+            format!(", of the {} from first to last device event", units::time(longest as f64))
+        }
+        _ => String::new(),
+    };
     if !worked.is_empty() {
-        tiles
-            .push((percent(mean(&|rank| rank.temporal.busy_ns as f64 / rank.temporal.span_ns as f64)), "devices busy"));
-        tiles.push((percent(mean(&|rank| rank.temporal.compute_share)), "computing"));
-        tiles.push((percent(mean(&|rank| rank.temporal.idle_share)), "idle"));
+        let busy = mean(&|rank| rank.temporal.busy_ns as f64 / rank.temporal.span_ns as f64);
+        tiles.push((percent(busy), format!("devices busy{of}")));
+        tiles.push((percent(mean(&|rank| rank.temporal.compute_share)), format!("computing{of}")));
+        tiles.push((percent(mean(&|rank| rank.temporal.idle_share)), format!("idle{of}")));
     }
     let (communication, exposed) = ranks
         .iter()
         .fold((0, 0), |sums, rank| (sums.0 + rank.overlap.communication_ns, sums.1 + rank.overlap.exposed_ns));
     if communication > 0 {
-        tiles.push((percent(1.0 - exposed as f64 / communication as f64), "of communication hidden"));
+        tiles.push((percent(1.0 - exposed as f64 / communication as f64), "of communication hidden".into()));
     }
     if let Some(steps) = main_steps(report) {
-        tiles.push((units::time(steps.durations.median_ns), "median step"));
+        tiles.push((units::time(steps.durations.median_ns), "median step".into()));
     }
     let kernels = &report.analyses.kernels.rows;
     if !kernels.is_empty() {
-        tiles.push((units::count(kernels.iter().map(|row| row.durations.count).sum()), "device operations"));
+        tiles.push((units::count(kernels.iter().map(|row| row.durations.count).sum()), "device operations".into()));
     }
-    let tile = |(value, name): &(String, &str)| {
-        format!(r#"<div class="tile"><b>{}</b><span>{name}</span></div>"#, escape(value))
+    let tile = |(value, name): &(String, String)| {
+        format!(r#"<div class="tile"><b>{}</b><span>{}</span></div>"#, escape(value), escape(name))
     };
     format!(r#"<div class="tiles">{}</div>"#, tiles.iter().map(tile).collect::<String>())
 }
@@ -173,15 +184,17 @@ fn active(report: &Report) -> Vec<Panel> {
     };
     if !devices.is_empty() {
         let share = devices.iter().map(|device| device.active).sum::<f64>() / devices.len() as f64;
+        let title = if report.has_gpus() { "GPU active time" } else { "Device active time" };
         panels.push(Panel {
             id: "gpu-active",
-            title: "GPU active time",
+            title,
             note: format!(
-                "Parts of the span in which a device did anything; mean of {}.",
+                "Parts of the {} in which a device did anything; mean of {}.",
+                whole(devices.iter().map(|device| &device.busy)),
                 counted(devices.len() as u64, "device")
             ),
             width: Width::Third,
-            body: ring("GPU active time", share),
+            body: ring(title, share),
         });
     }
     let processors: Vec<_> =
@@ -192,7 +205,8 @@ fn active(report: &Report) -> Vec<Panel> {
             id: "cpu-active",
             title: "CPU active time",
             note: format!(
-                "Parts of the span in which the host did anything; from {}.",
+                "Parts of the {} in which the host did anything; from {}.",
+                whole(processors.iter().map(|cpu| &cpu.busy)),
                 processors[0].source.unwrap_or_default()
             ),
             width: Width::Third,
@@ -202,8 +216,16 @@ fn active(report: &Report) -> Vec<Panel> {
     panels
 }
 
+/// The time that these series cover: `whole 1.29 s`.
+fn whole<'a>(series: impl Iterator<Item = &'a Series> + Clone) -> String {
+    let spans = series.map(span_ns);
+    let (least, most) = (spans.clone().min().unwrap_or(0), spans.max().unwrap_or(0));
+    let (least, most) = (units::time(least as f64), units::time(most as f64));
+    if least == most { format!("whole {most}") } else { format!("whole {least} to {most} of each rank") }
+}
+
 fn over_time(title: &str, series: &Series, most: f64, top: &str) -> String {
-    let span = series.bucket_ns.saturating_mul(series.values.len() as i64);
+    let span = span_ns(series);
     svg::area(title, &series.values, most, "0", &units::time(span as f64), top)
 }
 
@@ -215,7 +237,12 @@ fn utilisation(report: &Report) -> Option<Panel> {
     let mut body = String::new();
     for node in report.analyses.nodes.iter().filter(|node| node.devices > 1).take(MOST_CHARTS) {
         let name = node.node.as_ref().map_or("All devices".into(), |node| format!("Node {node}"));
-        let title = format!("{name}: mean {} % of {}", units::percent(node.mean), counted(node.devices, "device"));
+        let title = format!(
+            "{name}: mean {} % of the whole {} of {}",
+            units::percent(node.mean),
+            units::time(span_ns(&node.busy) as f64),
+            counted(node.devices, "device")
+        );
         body += &format!(
             "<div><h3>{}</h3>{}</div>",
             escape(&title),
@@ -224,10 +251,11 @@ fn utilisation(report: &Report) -> Option<Panel> {
     }
     for device in devices.iter().take(MOST_CHARTS) {
         let title = format!(
-            "Rank {} device {}: mean {} %, active {} %",
+            "Rank {} device {}: mean {} % of the whole {}, active {} %",
             device.rank,
             device.device,
             units::percent(device.mean),
+            units::time(span_ns(&device.busy) as f64),
             units::percent(device.active)
         );
         body += &format!(
@@ -240,8 +268,12 @@ fn utilisation(report: &Report) -> Option<Panel> {
     if devices.len() > MOST_CHARTS {
         body += &format!("<p>… and {} more devices.</p>", devices.len() - MOST_CHARTS);
     }
-    let note = "Busy share of each part of the span; a node is on the common clock of its ranks.".into();
-    Some(Panel { id: "utilisation", title: "GPU utilisation over time", note, width: Width::Whole, body })
+    let note = format!(
+        "Busy share of each part of the {}, host and devices; a node is on the common clock of its ranks.",
+        whole(devices.iter().map(|device| &device.busy))
+    );
+    let title = if report.has_gpus() { "GPU utilisation over time" } else { "Device utilisation over time" };
+    Some(Panel { id: "utilisation", title, note, width: Width::Whole, body })
 }
 
 fn cpu(report: &Report) -> Option<Panel> {
@@ -251,12 +283,14 @@ fn cpu(report: &Report) -> Option<Panel> {
     let mut body = String::new();
     for rank in ranks.iter().take(MOST_CHARTS) {
         let most = rank.cpu.busy.values.iter().copied().fold(1.0, f64::max);
+        let span = units::time(span_ns(&rank.cpu.busy) as f64);
         let (title, top) = match counters {
-            true => {
-                (format!("Rank {}: mean {} %", rank.rank, units::percent(rank.cpu.mean)), "100 % at the top".into())
-            }
+            true => (
+                format!("Rank {}: mean {} % of the whole {span}", rank.rank, units::percent(rank.cpu.mean)),
+                "100 % at the top".into(),
+            ),
             false => (
-                format!("Rank {}: mean {} busy threads", rank.rank, units::fixed(rank.cpu.mean, 2)),
+                format!("Rank {}: mean {} busy threads in the whole {span}", rank.rank, units::fixed(rank.cpu.mean, 2)),
                 format!("{} at the top", units::fixed(most, 1)),
             ),
         };
@@ -278,7 +312,7 @@ fn activity(report: &Report) -> Option<Panel> {
         ("fills", of.memset, "c6"),
         ("waiting", of.sync, "c3"),
     ];
-    let whole: i64 = parts.iter().map(|(_, part, _)| part.sum_ns).sum();
+    let whole: i64 = parts.iter().map(|(_, part, _)| part.sum_ns).fold(0, i64::saturating_add);
     if parts.iter().all(|(_, part, _)| part.count == 0) {
         return None;
     }
@@ -287,13 +321,14 @@ fn activity(report: &Report) -> Option<Panel> {
         .filter(|(_, part, _)| part.count > 0)
         .map(|(name, part, colour)| svg::part(*name, part.sum_ns, whole, colour))
         .collect();
+    let title = if report.has_gpus() { "GPU activity" } else { "Device activity" };
     let from = of.sync_from.map_or(String::new(), |from| format!("; waiting as the {from} sees it"));
     Some(Panel {
         id: "activity",
-        title: "GPU activity",
+        title,
         note: format!("Sums of durations{from}."),
         width: Width::Third,
-        body: svg::ring("GPU activity", "", &slices),
+        body: svg::ring(title, "", &slices),
     })
 }
 
@@ -302,7 +337,7 @@ fn precision(report: &Report) -> Option<Panel> {
     if of.parts.is_empty() {
         return None;
     }
-    let whole: i64 = of.parts.iter().map(|part| part.ns).sum();
+    let whole: i64 = of.parts.iter().map(|part| part.ns).fold(0, i64::saturating_add);
     let slices: Vec<Slice> = of
         .parts
         .iter()
@@ -341,7 +376,7 @@ fn kinds(report: &Report) -> Option<Panel> {
     if kinds.is_empty() {
         return None;
     }
-    let whole: i64 = kinds.iter().map(|kind| kind.ns).sum();
+    let whole: i64 = kinds.iter().map(|kind| kind.ns).fold(0, i64::saturating_add);
     let colour = |at: usize, classes: &[&str]| match classes {
         ["compute"] => "c0",
         ["communication"] => "c1",

@@ -35,7 +35,7 @@ pub fn idle(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
         streams.truncate(MOST_STREAMS);
     }
     let mut table =
-        Table::new(["rank", "device", "stream", "idle", "host too late", "between kernels", "other", "longest"]);
+        Table::new(["rank", "device?", "stream", "idle", "host too late", "between kernels", "other", "longest?"]);
     for (rank, stream) in streams {
         let part = |idle: &Idle| time_and_share(idle.gaps.sum_ns, idle.share);
         let longest = [&stream.host_wait, &stream.kernel_wait, &stream.other];
@@ -56,8 +56,7 @@ pub fn idle(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
 }
 
 pub fn launches(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
-    let ranks: Vec<_> =
-        report.analyses.ranks.iter().filter(|rank| rank.launches.pairs + rank.launches.without_launch > 0).collect();
+    let ranks: Vec<_> = report.analyses.ranks.iter().filter(|rank| rank.launches.pairs > 0).collect();
     if ranks.is_empty() {
         return Ok(());
     }
@@ -73,11 +72,11 @@ pub fn launches(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> 
     let mut table = Table::new([
         "rank",
         "launched",
-        "without call",
-        "before call",
+        "without call?",
+        "before call?",
         "call median",
         "call p99?",
-        "event median",
+        "event median?",
         "delay median",
         "delay p99?",
         "ahead median?",
@@ -131,8 +130,8 @@ pub fn queues(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
         "device",
         "stream",
         "mean over time",
-        "mean at changes",
-        "median",
+        "mean at changes?",
+        "median?",
         "max",
         "empty",
         "%",
@@ -174,7 +173,7 @@ pub fn memory(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
         "count",
         "time",
         "mean",
-        "max",
+        "max?",
         "bytes",
         "GB/s",
         "peak GB/s",
@@ -215,8 +214,8 @@ pub fn stragglers(page: &mut Page<impl Write>, report: &Report) -> io::Result<()
     let mut table = Table::new([
         "rank",
         "came last",
-        "late by, median",
-        "late by, p90",
+        "late by, median?",
+        "late by, p90?",
         "waited",
         "made others wait",
         "late start",
@@ -255,7 +254,7 @@ pub fn critical_paths(page: &mut Page<impl Write>, report: &Report) -> io::Resul
         Bound::GpuCommunication => "comm.",
         other => bound_words(*other),
     });
-    let mut table = Table::new(["rank", "span", "path", "% of span"].into_iter().chain(heads));
+    let mut table = Table::new(["rank", "span?", "path", "% of span?"].into_iter().chain(heads));
     for path in &report.critical_paths {
         let share = |bound: &Bound| {
             let part = path.bounds.iter().find(|part| part.bound == *bound);

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 use profile::analysis::{Histogram, Steps, collapse, histogram};
+use profile::report::readable_bins;
 use profile::report::units::{TimeUnit, count, percent, time};
 use profile::{Host, Run};
 use trace::Profile;
@@ -12,8 +13,8 @@ use super::super::STDOUT;
 use super::super::table::{Page, Table};
 use crate::exit::Refused;
 
-/// Bins of a histogram on a terminal.
-const BINS: usize = 20;
+/// Bins of a histogram on a terminal, at most.
+const BINS: usize = 30;
 /// Names suggested where one is unknown.
 const SUGGESTIONS: usize = 10;
 
@@ -72,7 +73,7 @@ fn one(page: &mut Page<impl Write>, steps: &Steps) -> io::Result<()> {
 
 /// A bar for each bin.
 pub fn bars(page: &mut Page<impl Write>, histogram: &Histogram) -> io::Result<()> {
-    let bins = &histogram.bins;
+    let bins = readable_bins(histogram).bins;
     let unit = TimeUnit::of(bins.last().map_or(0, |bin| bin.to_ns));
     let all: u64 = bins.iter().map(|bin| bin.count).sum();
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1);
@@ -84,7 +85,7 @@ pub fn bars(page: &mut Page<impl Write>, histogram: &Histogram) -> io::Result<()
         "%".into(),
         "<".into(),
     ]);
-    for bin in bins {
+    for bin in &bins {
         let length = bin.count as f64 / most as f64 * room as f64;
         // One of many is seen.
         let length = if bin.count > 0 { length.round().max(1.0) as usize } else { 0 };

@@ -132,6 +132,7 @@ fn print(report: &Report) -> std::io::Result<()> {
     events::stragglers(&mut page, report)?;
     events::critical_paths(&mut page, report)?;
     overview::annotations(&mut page, report)?;
+    overview::counters(&mut page, report)?;
     overview::ranks(&mut page, report)?;
     overview::diagnostics(&mut page, report)?;
     page.flush()

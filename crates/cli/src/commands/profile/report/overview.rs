@@ -5,12 +5,15 @@ use std::io::{self, Write};
 
 use profile::analysis::RankAnalyses;
 use profile::report::Report;
-use profile::report::units::{TimeUnit, bytes, count, printable, time};
+use profile::report::units::{TimeUnit, bytes, count, printable, time, value};
 
 use super::super::table::{Page, Table};
 
 /// Ranks that stand side by side in one table.
 const SIDE_BY_SIDE: usize = 8;
+/// Columns that a name and its place need, and those of one rank beside them.
+const NAME_ROOM: usize = 28;
+const RANK_ROOM: usize = 11;
 
 pub fn head(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
     let about = &report.profile;
@@ -36,17 +39,15 @@ pub fn counted(number: u64, what: &str) -> String {
 }
 
 pub fn findings(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
-    page.heading(
-        "Findings",
-        "most time at stake first; `trainyard profile slices PROFILE --track …` prints the place",
-    )?;
+    page.heading("Findings", "most time at stake first; the command below one prints the place")?;
     if report.findings.is_empty() {
         return page.line("  nothing stands out: no rule found time worth a sentence");
     }
     for (at, finding) in report.findings.iter().enumerate() {
         page.paragraph(&format!("  {}. ", at + 1), &printable(&finding.text))?;
         if let Some(link) = &finding.link {
-            page.line(&format!("     --track {} --from {} --to {}", link.track, link.from_ns, link.to_ns))?;
+            // Never broken: it is there to be pasted.
+            page.line(&format!("     {}", report.command(link)))?;
         }
     }
     Ok(())
@@ -65,7 +66,7 @@ fn annotations_of(page: &mut Page<impl Write>, report: &Report, rank: &RankAnaly
     let rows = &rank.annotations[..rank.annotations.len().min(report.analyses.options.top)];
     let unit = TimeUnit::of(rows.iter().map(|row| row.durations.max_ns).max().unwrap_or(0));
     let heads = ["sum", "mean", "median", "min", "max"].map(|head| format!("{head} {}", unit.sign()));
-    let mut table = Table::new(["name*", "<on", "count"].map(String::from).into_iter().chain(heads));
+    let mut table = Table::new(["name*", "<on?", "count"].map(String::from).into_iter().chain(heads));
     for row in rows {
         let of = &row.durations;
         table.row([
@@ -100,9 +101,9 @@ fn annotations_by_rank(page: &mut Page<impl Write>, report: &Report) -> io::Resu
     let unit =
         TimeUnit::of(rows.iter().flat_map(|(_, of_ranks)| of_ranks.iter().flatten().copied()).max().unwrap_or(0));
     let number = |ns: Option<i64>| ns.map_or("–".into(), |ns| unit.number(ns as f64));
-    if ranks.len() <= SIDE_BY_SIDE {
+    if ranks.len() <= SIDE_BY_SIDE && page.width >= NAME_ROOM + RANK_ROOM * ranks.len() {
         let heads = ranks.iter().map(|rank| format!("rank {} {}", rank.rank, unit.sign()));
-        let mut table = Table::new(["name*", "<on"].map(String::from).into_iter().chain(heads));
+        let mut table = Table::new(["name*", "<on?"].map(String::from).into_iter().chain(heads));
         for ((name, on), of_ranks) in rows {
             table.row([name.to_owned(), on.to_owned()].into_iter().chain(of_ranks.into_iter().map(number)));
         }
@@ -127,24 +128,47 @@ fn annotations_by_rank(page: &mut Page<impl Write>, report: &Report) -> io::Resu
     page.table(&table)
 }
 
+/// What the recorder sampled of the process and its host.
+pub fn counters(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
+    let of = &report.host_counters;
+    if of.series.is_empty() {
+        return Ok(());
+    }
+    page.heading("Host counters", "by sample; faults, switches, disk and network since the sample before")?;
+    let mut table = Table::new(["rank", "<counter", "series*", "samples?", "first", "mean", "max"]);
+    for counter in &of.series {
+        let value = |number: f64| value(number, counter.unit.as_deref());
+        table.row([
+            counter.rank.to_string(),
+            counter.name.replace('_', " "),
+            counter.series.clone(),
+            count(counter.samples as u64),
+            value(counter.first),
+            value(counter.mean),
+            value(counter.max),
+        ]);
+    }
+    let table = if report.analyses.ranks.len() < 2 { table.without("rank") } else { table };
+    page.table(&table)?;
+    if of.left_out > 0 { page.line(&format!("  and {} more series", of.left_out)) } else { Ok(()) }
+}
+
 pub fn ranks(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
     page.heading("Ranks and clocks", "offset: what was added to bring a rank onto the first one's clock")?;
     let mut table = Table::new([
         "rank",
-        "<from",
-        "of",
-        "<host",
+        "<from?",
+        "of?",
+        "host*",
         "offset",
-        "left over",
-        "matched",
-        "<by",
-        "resolution",
+        "left over?",
+        "matched?",
+        "<by?",
+        "resolution?",
         "devices*",
         "source*",
     ]);
     for rank in &report.ranks {
-        let mut models = rank.devices.clone();
-        models.dedup();
         table.row([
             rank.rank.to_string(),
             rank.rank_from.clone(),
@@ -155,10 +179,7 @@ pub fn ranks(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
             if rank.matched_collectives > 0 { count(rank.matched_collectives.unsigned_abs()) } else { String::new() },
             rank.matched_by.clone().unwrap_or_default(),
             time(rank.resolution_ns as f64),
-            match (models.as_slice(), rank.devices.len()) {
-                ([model], devices) if devices > 1 => format!("{devices} × {model}"),
-                _ => models.join(", "),
-            },
+            rank.models(),
             rank.source.clone(),
         ]);
     }

@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use profile::analysis::{Part, Series};
-use profile::report::Report;
 use profile::report::units::{TimeUnit, count, percent, time};
+use profile::report::{Report, span_ns};
 
 use super::super::table::{Page, Table};
+use super::overview::counted;
 
 /// Steps shown one by one.
 const MOST_STEPS: usize = 12;
@@ -14,11 +15,21 @@ const MOST_STEPS: usize = 12;
 pub fn temporal(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
     let longest = report.analyses.ranks.iter().map(|rank| rank.temporal.span_ns).max().unwrap_or(0);
     let unit = TimeUnit::of(longest);
-    let about =
-        "all streams together; other: busy without a computing kernel; hidden: communication behind computation";
+    let about = "from the first to the last device event, all streams together; other: busy without a computing kernel; hidden: communication behind computation";
     page.heading("Time by rank", &format!("in {}; {about}", unit.sign()))?;
     let mut table = Table::new([
-        "rank", "device*", "span", "idle", "%", "compute", "%", "other", "%", "comm.", "hidden %", "memory?",
+        "rank",
+        "device*",
+        "span",
+        "idle",
+        "%",
+        "compute",
+        "%",
+        "other",
+        "%",
+        "comm.?",
+        "hidden %?",
+        "memory?",
     ]);
     let mut line = |rank: String, device: String, of: &profile::analysis::Temporal| {
         let number = |ns: i64| unit.number(ns as f64);
@@ -64,9 +75,19 @@ pub fn temporal(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> 
 }
 
 pub fn utilisation(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
-    page.heading("Utilisation over time", "each mark is a part of the span; active = parts with any work")?;
+    let spans = report.analyses.ranks.iter().flat_map(|rank| {
+        let devices = rank.utilisation.iter().map(|device| &device.busy);
+        devices.chain(rank.cpu.source.map(|_| &rank.cpu.busy)).map(span_ns)
+    });
+    let (least, most) = (spans.clone().min().unwrap_or(0), spans.max().unwrap_or(0));
+    let (least, most) = (time(least as f64), time(most as f64));
+    let whole = if least == most { format!("whole {most}") } else { format!("whole {least} to {most} of each rank") };
+    page.heading(
+        "Utilisation over time",
+        &format!("of the {whole}, host and devices, of which each mark is a part; active = parts with any work"),
+    )?;
     let room = page.width.saturating_sub(46).clamp(20, 100);
-    let mut table = Table::new(["<of", "mean %", "active %", "<over time"]);
+    let mut table = Table::new(["of*", "mean %", "active %", "<over time"]);
     for rank in &report.analyses.ranks {
         for device in &rank.utilisation {
             let name = format!("rank {} device {}", rank.rank, device.device);
@@ -108,6 +129,12 @@ fn spark(series: &Series, room: usize, most: f64) -> String {
     (0..places).map(block).collect()
 }
 
+/// A head with the unit of its numbers before the mark of what may be left out.
+fn in_unit(head: &str, sign: &str) -> String {
+    let optional = if head.ends_with('?') { "?" } else { "" };
+    format!("{} {sign}{optional}", head.trim_end_matches('?'))
+}
+
 pub fn steps(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
     let steps: Vec<_> =
         report.analyses.ranks.iter().flat_map(|rank| rank.steps.iter().map(move |steps| (rank.rank, steps))).collect();
@@ -121,7 +148,7 @@ pub fn steps(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
         ["rank", "name*", "<on", "steps"]
             .map(String::from)
             .into_iter()
-            .chain(["mean", "std", "min", "median", "p90", "p99", "max"].map(|head| format!("{head} {sign}"))),
+            .chain(["mean", "std?", "min", "median", "p90?", "p99?", "max"].map(|head| in_unit(head, sign))),
     );
     for (rank, steps) in &steps {
         let of = &steps.durations;
@@ -173,19 +200,15 @@ pub fn kernels(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
     let of = ranks_together(report);
     let unit = TimeUnit::of(table.rows.iter().map(|row| row.durations.sum_ns).max().unwrap_or(0));
     let each = TimeUnit::of(table.rows.iter().take(top).map(|row| row.durations.median_ns as i64).max().unwrap_or(0));
-    page.heading(
-        "Kernels by time",
-        &format!("the first {} of {} names{of}", top.min(table.rows.len()), count(table.rows.len() as u64)),
-    )?;
-    let heads = ["mean", "median?", "max", "p90?", "min?"].map(|head| {
-        let optional = if head.ends_with('?') { "?" } else { "" };
-        format!("{} {}{optional}", head.trim_end_matches('?'), each.sign())
-    });
+    let names = counted(table.rows.len() as u64, "name");
+    let about = if top < table.rows.len() { format!("the first {top} of {names}{of}") } else { format!("{names}{of}") };
+    page.heading("Kernels by time", &about)?;
+    let heads = ["mean", "median?", "max?", "p90?", "min?"].map(|head| in_unit(head, each.sign()));
     let mut lines = Table::new(
-        ["name*", "<class", "runs", "launches?"]
+        ["name*", "<class?", "runs", "launches?"]
             .map(String::from)
             .into_iter()
-            .chain([format!("sum {}", unit.sign()), "% time".into(), "% span".into()])
+            .chain([format!("sum {}", unit.sign()), "% time".into(), "% span?".into()])
             .chain(heads),
     );
     for row in table.rows.iter().take(top) {
@@ -212,7 +235,7 @@ pub fn kernels(page: &mut Page<impl Write>, report: &Report) -> io::Result<()> {
         cells.extend((0..5).map(|_| String::new()));
         lines.row(cells);
     }
-    page.table(&lines)?;
+    page.table(&if report.has_launches() { lines } else { lines.without("launches") })?;
 
     page.heading("Kernels by runs", &format!("shares of all runs{of}"))?;
     let mut lines = Table::new(["name*".into(), "runs".into(), "%".into(), format!("sum {}", unit.sign())]);
