@@ -47,7 +47,7 @@ def run(command: list[str], threads: int) -> Ran:
         status = Path(f"/proc/{process.pid}/status")
         while process.poll() is None:
             most = max(most, anonymous(status))
-            time.sleep(0.005 if time.perf_counter() - start < 1 else 0.05)
+            time.sleep(0.0005 if time.perf_counter() - start < 0.1 else 0.02)
             if time.perf_counter() - start > 1800:
                 process.kill()
         seconds = time.perf_counter() - start
