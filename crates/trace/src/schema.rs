@@ -49,6 +49,25 @@ pub trait Row {
     fn push(&self, cells: &mut Cells<'_>);
 }
 
+/// Bits of the column `implied`: what the source says and other columns say already, so that its own column is null.
+pub mod implied {
+    /// The external id repeats the correlation, and names no operator.
+    pub const SAME_AS_CORRELATION: i64 = 1;
+    /// The Python parent is the Python frame around the slice.
+    pub const ENCLOSING_FRAME: i64 = 2;
+}
+
+/// The column `flow`: bits for the ends of launch arrows, and above them the category and name of the arrows.
+pub mod flow {
+    /// An arrow starts here.
+    pub const STARTS: i64 = 1;
+    /// An arrow ends here.
+    pub const ENDS: i64 = 2;
+    /// Value over the bits, category, name: as Kineto wrote them over the years, the newest first.
+    pub const LABELS: [(i64, &str, &str); 3] =
+        [(0, "ac2g", "ac2g"), (4, "async", "launch"), (8, "async_cpu_to_gpu", "async_gpu")];
+}
+
 macro_rules! tables {
     ($(
         $(#[doc = $meaning:literal])*
@@ -84,7 +103,7 @@ macro_rules! tables {
 
         $(
             $(#[doc = $meaning])*
-            #[derive(Clone, Copy, Debug, PartialEq)]
+            #[derive(Clone, Copy, Debug, Default, PartialEq)]
             pub struct $row $(<$life>)? {
                 $( #[doc = $text] pub $field: $type, )*
             }

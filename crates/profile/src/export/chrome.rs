@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use trace::schema::Table;
+use trace::schema::{Table, flow};
 use trace::{Batch, Filter, NO_INT, Profile};
 
 use super::output::{Output, directory};
@@ -201,17 +201,13 @@ impl File {
     /// Both ends that a slice may be.
     fn launches(&mut self, flow: Option<i64>, id: Option<i64>, line: &Line<'_>, ts: i64) -> Result<(), Error> {
         let (Some(flow), Some(id)) = (flow, id) else { return Ok(()) };
-        // The categories that Kineto has given these arrows, and their names.
-        let labels = match flow & !3 {
-            4 => ("async", "launch"),
-            8 => ("async_cpu_to_gpu", "async_gpu"),
-            _ => ("ac2g", "ac2g"),
-        };
-        if flow & 1 != 0 {
-            self.launch("s", labels, id, line, ts)?;
+        let ends = flow & (flow::STARTS | flow::ENDS);
+        let label = flow::LABELS.iter().find(|label| label.0 == flow - ends).unwrap_or(&flow::LABELS[0]);
+        if ends & flow::STARTS != 0 {
+            self.launch("s", (label.1, label.2), id, line, ts)?;
         }
-        if flow & 2 != 0 {
-            self.launch("f", labels, id, line, ts)?;
+        if ends & flow::ENDS != 0 {
+            self.launch("f", (label.1, label.2), id, line, ts)?;
         }
         Ok(())
     }

@@ -1,28 +1,23 @@
 //! An import from its beginning to its end.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use serde::Serialize;
-use trace::schema::{DevicePropertiesRow, MetadataRow, RankRow, Table, TrackRow};
+use trace::schema::Table;
 use trace::{Batch, Manifest, Writer};
 
 use super::align::{Alignment, align};
+use super::diagnose::diagnose;
 use super::diagnostics::{Anomaly, Diagnostic, Diagnostics};
 use super::discover::{Candidate, Format, discover};
+use super::facts::{write_facts, write_ranks, write_tracks};
 use super::gather::{CollectiveEnd, Gather, Shared, SharedState, TrackInfo, TrackKind};
-use super::listen::{RankDiagnostics, Watch};
+use super::listen::{Extents, RankDiagnostics, Watch};
 use super::merge::{Arrows, Place, Spills, pair, points, slices};
 use super::ranks::{Assigned, assign};
-use super::{Error, SourceFacts, chrome, launches, nsight, xplane};
-
-/// What is left over after alignment is loose above this, ns: ends of a collective differ by some tens of microseconds.
-const LOOSE_NS: i64 = 100_000;
-
-/// Clocks of one job's hosts are not further apart.
-const HOUR_NS: u64 = 3_600_000_000_000;
+use super::{Error, SourceFacts, chrome, nsight, xplane};
 
 /// How to import.
 #[derive(Clone, Debug, Default)]
@@ -84,12 +79,21 @@ pub struct Summary {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-struct Source {
-    path: PathBuf,
-    format: Format,
-    facts: SourceFacts,
+/// A file that was read.
+pub(super) struct Source {
+    pub path: PathBuf,
+    pub format: Format,
+    pub facts: SourceFacts,
     /// By part.
-    ranks: Vec<Assigned>,
+    pub ranks: Vec<Assigned>,
+}
+
+impl Source {
+    /// Its name, without the folders that lead to it.
+    pub fn file_name(&self) -> String {
+        let path = &self.path;
+        path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    }
 }
 
 /// Imports files and folders of files as one profile into a new directory.
@@ -258,7 +262,7 @@ fn merge_tables(
     state: &SharedState,
     places: &[Place],
     writer: &mut Writer,
-) -> Result<(super::listen::Extents, RankDiagnostics), Error> {
+) -> Result<(Extents, RankDiagnostics), Error> {
     let mut arrows = Arrows::new(spills, &state.runs);
     let mut watch = Watch::new();
     for table in [Table::Host, Table::Device] {
@@ -303,178 +307,6 @@ fn rank_lines(sources: &[Option<Source>], state: &SharedState) -> Vec<RankLine> 
     ranks.into_iter().map(|(line, _)| line).collect()
 }
 
-fn write_ranks(
-    sources: &[Option<Source>],
-    ranks: &[RankLine],
-    extents: &super::listen::Extents,
-    writer: &mut Writer,
-) -> Result<(), Error> {
-    let mut rows = Batch::new(Table::Ranks);
-    for line in ranks {
-        let found = sources.iter().flatten().find_map(|source| {
-            let part = source.ranks.iter().position(|assigned| assigned.rank == line.rank)?;
-            Some((source, &source.facts.parts[part]))
-        });
-        let Some((source, part)) = found else { continue };
-        let extent = extents.get(&line.rank);
-        rows.push(&RankRow {
-            rank: line.rank,
-            source: &file_name(&source.path),
-            rank_from: line.rank_from,
-            world_size: part.world_size,
-            host: part.host.as_deref(),
-            base_ns: line.base_ns,
-            offset_ns: line.offset_ns,
-            residual_ns: line.residual_ns,
-            matched_collectives: line.matched_collectives,
-            matched_by: line.matched_by,
-            wall_offset_ns: source.facts.wall_offset_ns,
-            resolution_ns: source.facts.resolution_ns,
-            first_ns: extent.map(|extent| extent.first),
-            last_ns: extent.map(|extent| extent.last),
-        });
-    }
-    Ok(writer.write(&rows)?)
-}
-
-fn write_tracks(state: &SharedState, places: &[Place], writer: &mut Writer) -> Result<(), Error> {
-    let mut rows = Batch::new(Table::Tracks);
-    for place in places {
-        let info = &state.infos[place.slot as usize];
-        let named = |thread: Option<&str>| {
-            state.names.get(&(info.source, info.part, info.process.clone(), thread.map(str::to_owned)))
-        };
-        let (process, thread) = (named(None), named(Some(&info.thread)));
-        let annotations = info.kind == TrackKind::StreamAnnotations;
-        let thread_name = thread.and_then(|naming| naming.name.clone());
-        let thread_name = if annotations {
-            Some(format!("{} annotations", thread_name.unwrap_or_else(|| format!("stream {}", info.thread))))
-        } else {
-            thread_name
-        };
-        rows.push(&TrackRow {
-            rank: place.rank,
-            track: place.track,
-            kind: info.kind.word(),
-            process: &info.process,
-            thread: &info.thread,
-            device: info.device,
-            stream: info.stream,
-            process_name: process.and_then(|naming| naming.name.as_deref()),
-            thread_name: thread_name.as_deref(),
-            label: process.and_then(|naming| naming.label.as_deref()),
-            process_order: process.and_then(|naming| naming.order),
-            thread_order: thread.and_then(|naming| naming.order),
-        });
-    }
-    Ok(writer.write(&rows)?)
-}
-
-fn write_facts(sources: &[Option<Source>], writer: &mut Writer) -> Result<(), Error> {
-    let mut devices = Batch::new(Table::Devices);
-    let mut metadata = Batch::new(Table::Metadata);
-    for source in sources.iter().flatten() {
-        for (part, assigned) in source.facts.parts.iter().zip(&source.ranks) {
-            for device in &part.devices {
-                devices.push(&DevicePropertiesRow {
-                    rank: assigned.rank,
-                    device: device.device,
-                    name: &device.name,
-                    memory_bytes: device.memory_bytes,
-                    multiprocessors: device.multiprocessors,
-                    properties: device.properties.as_deref(),
-                });
-            }
-        }
-        for (key, value) in &source.facts.metadata {
-            let rank = source.ranks.first().map_or(0, |assigned| assigned.rank);
-            metadata.push(&MetadataRow { rank, key, value });
-        }
-    }
-    writer.write(&devices)?;
-    Ok(writer.write(&metadata)?)
-}
-
-/// Everything odd, source by source; what is of the whole import comes last.
-fn diagnose(
-    sources: &[Option<Source>],
-    mut state: SharedState,
-    spills: &Spills,
-    places: &[Place],
-    ranks: &[RankLine],
-    mut watched: RankDiagnostics,
-    mut lost: Diagnostics,
-) -> Vec<Diagnostic> {
-    let mut lines = Vec::new();
-    let rank_of_slot: FxHashMap<u32, i64> = places.iter().map(|place| (place.slot, place.rank)).collect();
-    for (number, source) in sources.iter().enumerate() {
-        let Some(source) = source else { continue };
-        let name = file_name(&source.path);
-        let mut diagnostics = state.diagnostics.remove(&(number as u32)).unwrap_or_default();
-        for assigned in &source.ranks {
-            match assigned.from {
-                "order" | "file name" if source.format == Format::Chrome => {
-                    let example = || format!("{name}: rank {}, from its {}", assigned.rank, assigned.from);
-                    diagnostics.count(Anomaly::AssumedRank, example, None);
-                }
-                _ => {}
-            }
-            if let Some(stated) = assigned.conflict {
-                let example = || format!("{name} states rank {stated} too; it is rank {} here", assigned.rank);
-                diagnostics.count(Anomaly::RankConflict, example, None);
-            }
-            if let Some(watched) = watched.remove(&assigned.rank) {
-                diagnostics.merge(watched);
-            }
-            let mine = |slot: u32| rank_of_slot.get(&slot) == Some(&assigned.rank);
-            launches::check(spills, &state.runs, mine, &mut diagnostics);
-        }
-        let rank = match source.ranks.as_slice() {
-            [one] => Some(one.rank),
-            _ => None,
-        };
-        lines.extend(diagnostics.lines(rank, &name));
-    }
-    let world =
-        sources.iter().flatten().flat_map(|source| &source.facts.parts).filter_map(|part| part.world_size).max();
-    let present: FxHashSet<i64> = ranks.iter().map(|line| line.rank).collect();
-    // A job of a million ranks is not listed one by one.
-    let missing =
-        world.map_or(0, |world| world.saturating_sub(present.iter().filter(|rank| **rank < world).count() as i64));
-    if let Some(world) = world
-        && missing > 0
-    {
-        let first = (0..world).find(|rank| !present.contains(rank)).unwrap_or_default();
-        lost.add(Anomaly::MissingRank, missing as u64, Some(format!("rank {first} of {world}")));
-    }
-    let bases: FxHashSet<i64> = ranks.iter().map(|line| line.base_ns).collect();
-    if bases.len() > 1 {
-        let mut bases: Vec<i64> = bases.into_iter().collect();
-        bases.sort_unstable();
-        lost.add(Anomaly::DifferentBases, bases.len() as u64, Some(format!("{bases:?}")));
-    }
-    let worlds: BTreeSet<i64> =
-        sources.iter().flatten().flat_map(|source| &source.facts.parts).filter_map(|part| part.world_size).collect();
-    if worlds.len() > 1 {
-        lost.add(Anomaly::DifferentJobs, worlds.len() as u64, Some(format!("world sizes {worlds:?}")));
-    }
-    for line in ranks.iter().filter(|line| line.offset_ns.unsigned_abs() > HOUR_NS) {
-        let example = || format!("rank {}: its clock is {} s away", line.rank, line.offset_ns / 1_000_000_000);
-        lost.count(Anomaly::DifferentJobs, example, None);
-    }
-    for line in ranks.iter().skip(1) {
-        let residual = line.residual_ns.unwrap_or(0);
-        if line.matched_collectives == 0 {
-            lost.count(Anomaly::NoCollectives, || format!("rank {}", line.rank), None);
-        } else if residual > LOOSE_NS {
-            let example = || format!("rank {}: offset {} ns, left over {residual} ns", line.rank, line.offset_ns);
-            lost.count(Anomaly::LooseAlignment, example, None);
-        }
-    }
-    lines.extend(lost.lines(None, ""));
-    lines
-}
-
 /// Devices with a stream, of all ranks.
 fn devices(infos: &[TrackInfo], places: &[Place]) -> u64 {
     let streams = places.iter().map(|place| (place.rank, &infos[place.slot as usize]));
@@ -507,8 +339,4 @@ fn summary(
         bytes: manifest.bytes(),
         diagnostics,
     }
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }

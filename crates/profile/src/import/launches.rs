@@ -5,8 +5,8 @@ use trace::NO_INT;
 use trace::schema::Table;
 
 use super::diagnostics::{Anomaly, Diagnostics};
-use super::gather::Run;
 use super::merge::Spills;
+use super::runs::Run;
 
 /// Launches that are kept in memory at a time; more are looked at in several passes.
 const KEPT: usize = 1 << 20;
@@ -26,7 +26,8 @@ pub(super) fn check(spills: &Spills, runs: &[Run], belongs: impl Fn(u32) -> bool
     let host = spills.runs(runs, Table::Host, false);
     let device = spills.runs(runs, Table::Device, false);
     let column = |table: Table, name: &str| table.column(name).expect("a column of slices");
-    let launches: usize = host.iter().map(|open| open.run.rows).sum();
+    let tracks = host.iter().flat_map(|open| &open.run.tracks).filter(|(slot, _)| belongs(*slot));
+    let launches: usize = tracks.map(|(_, rows)| rows.len()).sum();
     let passes = launches.div_ceil(KEPT).max(1) as u64;
     for pass in 0..passes {
         let mine = |correlation: i64| correlation as u64 % passes == pass;

@@ -103,17 +103,17 @@ impl Listener for Watch {
     fn slice(&mut self, place: &Place, slice: &Slice<'_>) -> Result<(), Error> {
         let Some(current) = &mut self.current else { return Ok(()) };
         if slice.overlaps && slice.flag.is_empty() {
-            let example = || format!("{} at {} ns", slice.name, slice.ts);
+            let example = || format!("{} at {} ns", (slice.name)(), slice.ts);
             self.diagnostics.entry(place.rank).or_default().count(Anomaly::PartialOverlap, example, None);
         }
         if let Some((overview, texts)) = &mut current.overview {
-            let name = texts.intern(slice.name);
+            let name = texts.intern((slice.name)());
             overview.push(slice.ts, slice.dur, slice.depth, name, slice.correlation);
         }
         // Where times are lost there is no place in time.
         if slice.flag.is_empty() {
             let end = slice.ts.saturating_add(slice.dur);
-            if Class::of(DeviceKind::of(slice.kind), "") != Class::NotWork {
+            if self.device && Class::of(DeviceKind::of((slice.kind)()), "") != Class::NotWork {
                 current.total += i128::from(slice.dur);
                 current.first = current.first.min(slice.ts);
                 current.last = current.last.max(end);

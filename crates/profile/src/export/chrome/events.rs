@@ -1,6 +1,7 @@
 //! Rows of the tables of events, as events of Chrome JSON.
 
 use trace::Batch;
+use trace::schema::implied;
 
 use super::File;
 use super::names::Names;
@@ -29,11 +30,6 @@ impl Frames {
         around
     }
 }
-
-/// `implied`: the external id repeats the correlation.
-const SAME_AS_CORRELATION: i64 = 1;
-/// `implied`: the Python parent is the frame around it.
-const ENCLOSING_FRAME: i64 = 2;
 
 /// The category of a host slice: where the source has none, one that the importer knows as this kind.
 fn host_category(kind: &str) -> Option<&'static str> {
@@ -79,14 +75,15 @@ pub(super) fn host(batch: &Batch, names: &Names, file: &mut File) -> Result<(), 
         ("Ev Idx", "event_index"),
     ]
     .map(|(key, column)| (key, values.ints(column)));
-    let (external_id, implied) = (values.ints("external_id"), values.ints("implied"));
+    let (external_id, said) = (values.ints("external_id"), values.ints("implied"));
     let (depth, python_id, python_parent) =
         (values.ints("depth"), values.ints("python_id"), values.ints("python_parent"));
     for row in 0..batch.len() {
-        let implied = implied.get(row).unwrap_or(0);
-        let external_id = external_id.get(row).or(correlation.get(row).filter(|_| implied & SAME_AS_CORRELATION != 0));
+        let said = said.get(row).unwrap_or(0);
+        let external_id =
+            external_id.get(row).or(correlation.get(row).filter(|_| said & implied::SAME_AS_CORRELATION != 0));
         let around = file.frames.around(track.at(row), depth.at(row), python_id.get(row));
-        let parent = python_parent.get(row).or(around.filter(|_| implied & ENCLOSING_FRAME != 0));
+        let parent = python_parent.get(row).or(around.filter(|_| said & implied::ENCLOSING_FRAME != 0));
         let line = names.line(track.at(row));
         let unfinished = flag.get(row).map(Flag::of) == Some(Flag::Unfinished);
         file.events += 1;
@@ -131,10 +128,11 @@ pub(super) fn device(batch: &Batch, names: &Names, file: &mut File) -> Result<()
         ("Seq", "sequence"),
     ]
     .map(|(key, column)| (key, values.ints(column)));
-    let (external_id, implied) = (values.ints("external_id"), values.ints("implied"));
+    let (external_id, said) = (values.ints("external_id"), values.ints("implied"));
     for row in 0..batch.len() {
-        let implied = implied.get(row).unwrap_or(0);
-        let external_id = external_id.get(row).or(correlation.get(row).filter(|_| implied & SAME_AS_CORRELATION != 0));
+        let said = said.get(row).unwrap_or(0);
+        let external_id =
+            external_id.get(row).or(correlation.get(row).filter(|_| said & implied::SAME_AS_CORRELATION != 0));
         let line = names.line(track.at(row));
         let lost = flag.get(row).map(Flag::of) == Some(Flag::LostTimestamp);
         file.events += 1;

@@ -2,6 +2,8 @@
 
 mod category;
 mod event;
+mod points;
+mod rest;
 mod rows;
 mod salvage;
 mod split;
