@@ -435,6 +435,28 @@ fn traces_of_different_jobs_are_told() {
 }
 
 #[test]
+fn ends_and_arrows_beyond_the_bounds_of_the_search_are_kept() {
+    let event = |phase: &str, name: &str, ts: u32| {
+        format!("{{\"ph\":\"{phase}\",\"name\":\"{name}\",\"pid\":1,\"tid\":1,\"ts\":{ts}}}")
+    };
+    let mut events = vec![event("B", "outer", 0)];
+    events.extend((1..=5000).map(|ts| event("B", "inner", ts)));
+    events.push(event("E", "outer", 6000));
+    let imported = import_text(&trace(&events));
+    assert_eq!(imported.counts(), BTreeMap::from([("unmatched_begin", 5001), ("unmatched_end", 1)]));
+
+    let arrow = |id: u32| {
+        format!("{{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":{id},\"pid\":9,\"tid\":9,\"ts\":1}}")
+    };
+    let events: Vec<String> = (0..5000).flat_map(|id| [launch("1", id), arrow(id)]).collect();
+    let imported = import_text(&trace(&events));
+    let flows = imported.profile.read(Table::Flows, &["id"]).unwrap().len();
+    let implied = imported.profile.read(Table::Host, &["flow"]).unwrap();
+    assert!(flows > 0 && flows < 5000);
+    assert_eq!(flows + implied.ints("flow").iter().filter(|flow| **flow == 1).count(), 5000);
+}
+
+#[test]
 fn a_failed_import_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("x.json"), dir.path().join("run.profile"));

@@ -7,30 +7,7 @@ use crate::{Host, Run};
 
 /// A slice of a thread: rank 0, everything else unsaid.
 pub(super) fn host<'a>(kind: &'a str, name: &'a str, track: i64, ts: i64, dur: i64) -> HostRow<'a> {
-    HostRow {
-        rank: 0,
-        track,
-        ts,
-        dur,
-        depth: 0,
-        kind,
-        category: None,
-        name,
-        correlation: None,
-        external_id: None,
-        sequence: None,
-        forward_thread: None,
-        event_index: None,
-        record_function: None,
-        python_id: None,
-        python_parent: None,
-        python_module: None,
-        flow: None,
-        implied: None,
-        flag: None,
-        inputs: None,
-        args: None,
-    }
+    HostRow { track, ts, dur, kind, name, ..HostRow::default() }
 }
 
 /// An operator.
@@ -53,27 +30,14 @@ pub(super) fn device<'a>(
     correlation: i64,
 ) -> DeviceRow<'a> {
     DeviceRow {
-        rank: 0,
         track: 100 + stream,
-        device: 0,
         stream,
         ts,
         dur,
-        depth: 0,
         kind,
-        category: None,
         name,
         correlation: Some(correlation),
-        external_id: None,
-        bytes: None,
-        bandwidth: None,
-        group: None,
-        sequence: None,
-        dtype: None,
-        flow: None,
-        implied: None,
-        flag: None,
-        args: None,
+        ..DeviceRow::default()
     }
 }
 

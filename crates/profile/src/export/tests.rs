@@ -13,56 +13,11 @@ use super::perfetto::{EventType, Trace};
 use super::{Error, Format, export};
 
 fn host<'a>(track: i64, ts: i64, dur: i64, depth: i64, kind: &'a str, name: &'a str) -> HostRow<'a> {
-    HostRow {
-        rank: track / 10,
-        track,
-        ts,
-        dur,
-        depth,
-        kind,
-        category: None,
-        name,
-        correlation: None,
-        external_id: None,
-        sequence: None,
-        forward_thread: None,
-        event_index: None,
-        record_function: None,
-        python_id: None,
-        python_parent: None,
-        python_module: None,
-        flow: None,
-        implied: None,
-        flag: None,
-        inputs: None,
-        args: None,
-    }
+    HostRow { rank: track / 10, track, ts, dur, depth, kind, name, ..HostRow::default() }
 }
 
 fn device<'a>(track: i64, ts: i64, dur: i64, depth: i64, kind: &'a str, name: &'a str) -> DeviceRow<'a> {
-    DeviceRow {
-        rank: track / 10,
-        track,
-        device: 3,
-        stream: 7,
-        ts,
-        dur,
-        depth,
-        kind,
-        category: None,
-        name,
-        correlation: None,
-        external_id: None,
-        bytes: None,
-        bandwidth: None,
-        group: None,
-        sequence: None,
-        dtype: None,
-        flow: None,
-        implied: None,
-        flag: None,
-        args: None,
-    }
+    DeviceRow { rank: track / 10, track, device: 3, stream: 7, ts, dur, depth, kind, name, ..DeviceRow::default() }
 }
 
 const BASE: i64 = 1_711_964_646_000_000_000;
@@ -170,11 +125,9 @@ fn profile(dir: &Path, ranks: i64) -> Profile {
                     address: Some(-1),
                     bytes: Some(512),
                     allocated: Some(512),
-                    reserved: None,
                     device_type: Some(1),
                     device: Some(0),
-                    event_index: None,
-                    args: None,
+                    ..MemoryRow::default()
                 });
                 let counter = |ts, value| CounterRow {
                     rank,

@@ -24,28 +24,13 @@ fn profile(dir: &std::path::Path, slices: &[Raw], overview: bool) -> Profile {
         let correlation = (at % 3 == 0).then_some(at as i64);
         builder.push(slice.ts, slice.dur, slice.depth, slice.name, correlation);
         host.push(&HostRow {
-            rank: 0,
-            track: 0,
             ts: slice.ts,
             dur: slice.dur,
             depth: slice.depth,
             kind: "operator",
-            category: None,
             name: texts.get(slice.name),
             correlation,
-            external_id: None,
-            sequence: None,
-            forward_thread: None,
-            event_index: None,
-            record_function: None,
-            python_id: None,
-            python_parent: None,
-            python_module: None,
-            flow: None,
-            implied: None,
-            flag: None,
-            inputs: None,
-            args: None,
+            ..HostRow::default()
         });
     }
     let mut tracks = Batch::new(Table::Tracks);

@@ -218,7 +218,6 @@ pub fn import(paths: &[PathBuf], out: &Path) -> Profile {
                     stream,
                     ts,
                     dur,
-                    depth: 0,
                     kind,
                     category: event.cat.as_deref(),
                     name: &event.name,
@@ -229,10 +228,9 @@ pub fn import(paths: &[PathBuf], out: &Path) -> Profile {
                     group: group.as_deref(),
                     sequence: args.int(&["Seq"]),
                     dtype: dtype.as_deref(),
-                    flow: None,
-                    implied: None,
                     flag,
                     args: waits.as_deref(),
+                    ..DeviceRow::default()
                 };
                 batches.get_mut(&Table::Device).unwrap().push(&row);
             } else if let Some(kind) = host_kind {
@@ -250,7 +248,6 @@ pub fn import(paths: &[PathBuf], out: &Path) -> Profile {
                     track,
                     ts,
                     dur,
-                    depth: 0,
                     kind,
                     category: event.cat.as_deref(),
                     name: &event.name,
@@ -263,11 +260,9 @@ pub fn import(paths: &[PathBuf], out: &Path) -> Profile {
                     python_id: args.int(&["Python id"]),
                     python_parent: args.int(&["Python parent id"]),
                     python_module: args.int(&["Python module id"]),
-                    flow: None,
-                    implied: None,
                     flag,
                     inputs: inputs.as_deref(),
-                    args: None,
+                    ..HostRow::default()
                 };
                 batches.get_mut(&Table::Host).unwrap().push(&row);
             }

@@ -311,22 +311,10 @@ impl Rows {
                     Kind::Launch => "runtime",
                     _ => "span",
                 },
-                category: None,
                 name: self.text(slice.name).unwrap_or_default(),
                 correlation: slice.correlation,
-                external_id: None,
-                sequence: None,
-                forward_thread: None,
-                event_index: None,
-                record_function: None,
-                python_id: None,
-                python_parent: None,
-                python_module: None,
-                flow: None,
-                implied: None,
-                flag: None,
-                inputs: None,
                 args: self.text(slice.args),
+                ..HostRow::default()
             });
         }
         batch
@@ -350,19 +338,14 @@ impl Rows {
                     Kind::Collective => "collective",
                     _ => "kernel",
                 },
-                category: None,
                 name: self.text(slice.name).unwrap_or_default(),
                 correlation: slice.correlation,
-                external_id: None,
                 bytes: slice.bytes,
-                bandwidth: None,
                 group: self.text(slice.group),
                 sequence: slice.sequence,
                 dtype: self.text(slice.dtype),
-                flow: None,
-                implied: None,
-                flag: None,
                 args: self.text(slice.args),
+                ..DeviceRow::default()
             });
         }
         batch
@@ -381,10 +364,8 @@ impl Rows {
                 bytes,
                 allocated,
                 reserved,
-                device_type: None,
                 device,
-                event_index: None,
-                args: None,
+                ..MemoryRow::default()
             });
         }
         batch

@@ -9,25 +9,15 @@ fn row<'a>(rank: i64, track: i64, ts: i64, name: &'a str, args: Option<&'a str>)
     DeviceRow {
         rank,
         track,
-        device: 0,
         stream: 7,
         ts,
         dur: 10,
-        depth: 0,
         kind: "kernel",
-        category: None,
         name,
         correlation: (ts % 2 == 0).then_some(ts),
-        external_id: None,
-        bytes: None,
         bandwidth: (ts % 3 == 0).then_some(1.5),
-        group: None,
-        sequence: None,
-        dtype: None,
-        flow: None,
-        implied: None,
-        flag: None,
         args,
+        ..DeviceRow::default()
     }
 }
 

@@ -85,7 +85,6 @@ impl Rows<'_, '_> {
         let mut rest = Rest::default();
         let named = |key: &str| event.args.rest.iter().find(|(name, _)| name == key).map(|(_, raw)| *raw);
         let mut row = MemoryRow {
-            rank: 0,
             track,
             ts,
             name: &event.name.0,
@@ -96,7 +95,7 @@ impl Rows<'_, '_> {
             device_type: rest.int(named("Device Type"), "Device Type"),
             device: rest.int(named("Device Id"), "Device Id"),
             event_index: rest.int(event.args.event_index, "Ev Idx"),
-            args: None,
+            ..MemoryRow::default()
         };
         let known = ["Addr", "Total Allocated", "Total Reserved", "Device Type", "Device Id"];
         rest.fields.extend(event.args.rest.iter().filter(|(key, _)| !known.contains(&&**key)).cloned());

@@ -227,13 +227,11 @@ impl<'g, 's> Rows<'g, 's> {
         let group = args.group.map(text_of);
         let dtype = args.dtype.map(text_of);
         let row = DeviceRow {
-            rank: 0,
             track,
             device,
             stream,
             ts,
             dur,
-            depth: 0,
             kind,
             category,
             name: &event.name.0,
@@ -244,10 +242,8 @@ impl<'g, 's> Rows<'g, 's> {
             group: group.as_deref(),
             sequence: rest.int(args.collective_sequence, "Seq"),
             dtype: dtype.as_deref(),
-            flow: None,
-            implied: None,
             flag,
-            args: None,
+            ..DeviceRow::default()
         };
         rest.keep(args.event_index, "Ev Idx");
         rest.keep(args.record_function, "Record function id");
@@ -316,11 +312,9 @@ impl<'g, 's> Rows<'g, 's> {
         let args = &event.args;
         let mut rest = Rest::default();
         let mut row = HostRow {
-            rank: 0,
             track,
             ts,
             dur,
-            depth: 0,
             kind,
             category,
             name: &event.name.0,
@@ -333,11 +327,8 @@ impl<'g, 's> Rows<'g, 's> {
             python_id: rest.int(args.python_id, "Python id"),
             python_parent: rest.int(args.python_parent, "Python parent id"),
             python_module: rest.int(args.python_module, "Python module id"),
-            flow: None,
-            implied: None,
             flag,
-            inputs: None,
-            args: None,
+            ..HostRow::default()
         };
         rest.keep(args.stream, "stream");
         rest.keep(args.device, "device");

@@ -184,12 +184,10 @@ impl Report<'_, '_, '_> {
                 name,
                 address,
                 bytes,
-                allocated: None,
-                reserved: None,
                 device_type: Some(1),
                 device,
-                event_index: None,
                 args: args.as_deref(),
+                ..MemoryRow::default()
             })
         })?;
         Ok(())
@@ -256,21 +254,13 @@ impl super::Sink<'_, '_> {
             stream: work.stream,
             ts: work.start,
             dur,
-            depth: 0,
             kind: what.kind,
-            category: None,
             name: what.name,
             correlation: work.correlation,
-            external_id: None,
             bytes: what.bytes,
-            bandwidth: None,
-            group: None,
-            sequence: None,
-            dtype: None,
-            flow: None,
-            implied: None,
             flag,
             args: args.as_deref(),
+            ..DeviceRow::default()
         })
     }
 

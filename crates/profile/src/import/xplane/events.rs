@@ -205,31 +205,22 @@ impl<'g, 's> Events<'g, 's> {
             self.arrow(track, ts, id, "f")?;
         }
         self.gather.push_device(&DeviceRow {
-            rank: 0,
             track,
             device,
             stream: stream.unwrap_or(-1),
             ts,
             dur,
-            depth: 0,
             kind,
-            category: None,
             name: &shown,
             correlation,
-            external_id: None,
             bytes: if matches!(kind, "memcpy" | "memset") {
                 word(words, "size:").and_then(|size| size.parse().ok())
             } else {
                 None
             },
-            bandwidth: None,
-            group: None,
-            sequence: None,
-            dtype: None,
-            flow: None,
-            implied: None,
             flag,
             args: meaning.args.as_deref(),
+            ..DeviceRow::default()
         })
     }
 
@@ -249,28 +240,15 @@ impl<'g, 's> Events<'g, 's> {
             self.arrow(track, ts, id, "s")?;
         }
         self.gather.push(&HostRow {
-            rank: 0,
             track,
             ts,
             dur,
-            depth: 0,
             kind,
-            category: None,
             name,
             correlation,
-            external_id: None,
-            sequence: None,
-            forward_thread: None,
-            event_index: None,
-            record_function: None,
-            python_id: None,
-            python_parent: None,
-            python_module: None,
-            flow: None,
-            implied: None,
             flag,
-            inputs: None,
             args: meaning.args.as_deref(),
+            ..HostRow::default()
         })
     }
 

@@ -31,55 +31,20 @@ fn all<R: Row>(rows: Vec<R>) -> impl FnMut(&mut Batch) {
 
 fn device(ts: i64, dur: i64, kind: &'static str, name: &'static str) -> DeviceRow<'static> {
     DeviceRow {
-        rank: 0,
         track: 1,
-        device: 0,
         stream: 7,
         ts,
         dur,
-        depth: 0,
         kind,
-        category: None,
         name,
         correlation: Some(ts),
-        external_id: None,
         bytes: Some(0),
-        bandwidth: None,
-        group: None,
-        sequence: None,
-        dtype: None,
-        flow: None,
-        flag: None,
-        args: None,
-        implied: None,
+        ..DeviceRow::default()
     }
 }
 
 fn host(ts: i64, dur: i64, kind: &'static str, name: &'static str) -> HostRow<'static> {
-    HostRow {
-        rank: 0,
-        track: 0,
-        ts,
-        dur,
-        depth: 0,
-        kind,
-        category: None,
-        name,
-        correlation: Some(ts + 10),
-        external_id: None,
-        sequence: None,
-        forward_thread: None,
-        event_index: None,
-        record_function: None,
-        python_id: None,
-        python_parent: None,
-        python_module: None,
-        flow: None,
-        flag: None,
-        inputs: None,
-        args: None,
-        implied: None,
-    }
+    HostRow { ts, dur, kind, name, correlation: Some(ts + 10), ..HostRow::default() }
 }
 
 fn track(track: i64, kind: &'static str) -> TrackRow<'static> {
