@@ -8,7 +8,7 @@ PYTHON := python3
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
-quickstart: check-tools ## Fetch, build, train, package and predict; about eight minutes
+quickstart: check-tools ## Fetch, build, train, package and predict; about ten minutes
 	@scripts/quickstart
 
 check-tools:

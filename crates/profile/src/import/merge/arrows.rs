@@ -2,26 +2,23 @@
 
 use rustc_hash::FxHashMap;
 use trace::schema::{Table, flow};
-use trace::{NO_INT, NO_TEXT, Writer};
+use trace::{NO_INT, Writer};
 
-use super::{Output, Place, Spills, TableRuns};
+use super::{Cursor, Ints, Output, Place, Spills, TableRuns};
 use crate::import::Error;
-use crate::import::runs::{OpenRun, Run, Values};
+use crate::import::runs::{Run, Values};
 
 /// Ends of arrows, by track and time, and which of them slices explain.
 pub(in crate::import) struct Arrows<'m> {
-    runs: Vec<OpenRun<'m>>,
-    ts: Vec<Values<'m, i64>>,
-    tracks: FxHashMap<u32, TrackArrows>,
-    id: Vec<Values<'m, i64>>,
+    rows: TableRuns<'m>,
+    id: Ints<'m>,
     phase: Vec<Values<'m, u32>>,
     category: Vec<Values<'m, u32>>,
+    /// Where each run of a track stands: run, next row, end.
+    tracks: FxHashMap<u32, Vec<(u32, u32, u32)>>,
     /// Explained by a slice: by run, a bit per row.
     explained: Vec<Vec<u64>>,
 }
-
-/// Where each run of a track stands: run, next row, end.
-type TrackArrows = Vec<(u32, u32, u32)>;
 
 /// Ends at one time on one track that are looked at for a slice: those beyond stay in the table `flows`. Otherwise a file with all
 /// times equal would take quadratic time.
@@ -29,29 +26,14 @@ const MOST_AT_ONCE: u32 = 4096;
 
 impl<'m> Arrows<'m> {
     pub fn new(spills: &'m Spills, runs: &'m [Run]) -> Self {
-        let table = Table::Flows;
-        let runs = spills.runs(runs, table, false);
-        let ints = |name: &str| -> Vec<_> {
-            runs.iter().map(|run| run.ints(table.column(name).expect("a column of flows"))).collect()
-        };
-        let texts = |name: &str| -> Vec<_> {
-            runs.iter().map(|run| run.texts(table.column(name).expect("a column of flows"))).collect()
-        };
-        let mut tracks: FxHashMap<u32, TrackArrows> = FxHashMap::default();
-        for (number, open) in runs.iter().enumerate() {
-            for (slot, rows) in &open.run.tracks {
-                tracks.entry(*slot).or_default().push((number as u32, rows.start, rows.end));
-            }
-        }
-        let explained = runs.iter().map(|open| vec![0u64; open.run.rows.div_ceil(64)]).collect();
+        let rows = TableRuns::new(spills.runs(runs, Table::Flows, false), Table::Flows, false);
         Self {
-            ts: ints("ts"),
-            id: ints("id"),
-            phase: texts("phase"),
-            category: texts("category"),
-            tracks,
-            explained,
-            runs,
+            id: rows.ints("id"),
+            phase: rows.texts("phase"),
+            category: rows.texts("category"),
+            tracks: rows.tracks.clone(),
+            explained: rows.runs.iter().map(|open| vec![0u64; open.run.rows.div_ceil(64)]).collect(),
+            rows,
         }
     }
 
@@ -60,31 +42,28 @@ impl<'m> Arrows<'m> {
         let Some(track) = self.tracks.get_mut(&slot) else { return NO_INT };
         let mut ends = 0;
         for (run, next, end) in track {
-            let number = *run as usize;
-            while *next < *end && self.ts[number].get(*next as usize) < ts {
+            let starts = &self.rows.ts[*run as usize];
+            let explained = &mut self.explained[*run as usize];
+            while *next < *end && starts.get(*next as usize) < ts {
                 *next += 1;
             }
             // Several slices may start at this time: look at all ends here and pass none.
-            let mut row = *next;
-            while row < (*end).min(next.saturating_add(MOST_AT_ONCE)) && self.ts[number].get(row as usize) == ts {
-                let place = row as usize;
-                row += 1;
-                if self.id[number].get(place) != correlation
-                    || self.explained[number][place / 64] >> (place % 64) & 1 == 1
-                {
+            let last = (*end).min(next.saturating_add(MOST_AT_ONCE));
+            for row in (*next..last).take_while(|row| starts.get(*row as usize) == ts) {
+                let cursor = Cursor { run: *run, row };
+                if self.id.get(cursor) != correlation || is_set(explained, row) {
                     continue;
                 }
-                let word = |id: u32| if id == NO_TEXT { "" } else { self.runs[number].text(id) };
-                let bit = match word(self.phase[number].get(place)) {
-                    "s" => flow::STARTS,
-                    "f" => flow::ENDS,
+                let bit = match self.rows.text(&self.phase, cursor) {
+                    Some("s") => flow::STARTS,
+                    Some("f") => flow::ENDS,
                     _ => continue,
                 };
-                let category = word(self.category[number].get(place));
-                let Some((label, ..)) = flow::LABELS.iter().find(|label| label.1 == category) else { continue };
+                let category = self.rows.text(&self.category, cursor);
+                let Some((label, ..)) = flow::LABELS.iter().find(|label| Some(label.1) == category) else { continue };
                 if ends & bit == 0 && (ends == 0 || ends & !(flow::STARTS | flow::ENDS) == *label) {
                     ends |= bit | label;
-                    self.explained[number][place / 64] |= 1 << (place % 64);
+                    explained[row as usize / 64] |= 1 << (row % 64);
                 }
             }
         }
@@ -93,21 +72,19 @@ impl<'m> Arrows<'m> {
 
     /// Writes the ends that no slice explains.
     pub fn write_rest(self, places: &[Place], writer: &mut Writer) -> Result<(), Error> {
-        let rows: usize = self.runs.iter().map(|open| open.run.rows).sum();
-        let explained = self.explained;
-        if explained.iter().flatten().map(|bits| bits.count_ones() as usize).sum::<usize>() == rows {
-            return Ok(());
-        }
-        let table_runs = TableRuns::new(self.runs, Table::Flows, false);
-        let mut output = Output::new(Table::Flows, &table_runs.runs);
+        // Without rows there is no file.
+        let mut output = Output::new(Table::Flows, &self.rows.runs);
         for place in places {
-            for (cursor, ts, _) in table_runs.rows(place.slot) {
-                let row = cursor.row as usize;
-                if explained[cursor.run as usize][row / 64] >> (row % 64) & 1 == 0 {
+            for (cursor, ts, _) in self.rows.rows(place.slot) {
+                if !is_set(&self.explained[cursor.run as usize], cursor.row) {
                     output.point(cursor, *place, ts, writer)?;
                 }
             }
         }
         output.close(writer)
     }
+}
+
+fn is_set(bits: &[u64], row: u32) -> bool {
+    bits[row as usize / 64] >> (row % 64) & 1 == 1
 }
